@@ -21,6 +21,7 @@ from pytest_flagperf.commands import all_commands, parser
 from pytest_flagperf.expected import Expected, KnownProblem
 from pytest_flagperf.hooks import installed_plugins
 from pytest_flagperf.hosts.cluster import ClusterConfig
+from pytest_flagperf.kind import criteria, markers
 from pytest_flagperf.kinds.measurement.suite import MeasurementScale, MeasurementTable
 from pytest_flagperf.kinds.training.suite import TrainingScale, TrainingTable
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
@@ -28,8 +29,8 @@ from pytest_flagperf.results.logs import range_texts
 from pytest_flagperf.results.measured.consistency import PAIRS
 from pytest_flagperf.results.measured.validity import WARNINGS
 from pytest_flagperf.results.tables.columns import COLUMNS
-from pytest_flagperf.results.verdicts.names import VERDICTS
-from pytest_flagperf.settings.options import COMMAND_LINE_OPTIONS, GROUPS, OPTIONS, QUESTIONS, SITE, Option
+from pytest_flagperf.results.verdicts.verdict import OF_EVERY_KIND
+from pytest_flagperf.settings.options import COMMAND_LINE_OPTIONS, GROUPS, OPTIONS, SITE, Option
 from pytest_flagperf.stored.layout import FILES
 from pytest_flagperf.stored.plan import LeftOutTimeLimits
 
@@ -106,8 +107,8 @@ def _options() -> str:
         of_group = [option for option in COMMAND_LINE_OPTIONS if option.group == group]
         rows = ([f"`{_written(option)}`", _default(option), _sentence(option.help)] for option in of_group)
         parts.append(f"## {_group_title(group)}\n\n{table(['option', 'default', 'meaning'], rows)}")
-    markers = ([f"`-m {name}`", f"only the tests that judge: {meaning}"] for name, meaning in QUESTIONS.items())
-    parts.append(f"## Markers\n\n{table(['option', 'meaning'], markers)}")
+    rows = ([f"`-m {name}`", f"only the tests that judge: {meaning}"] for name, meaning in markers().items())
+    parts.append(f"## Markers\n\n{table(['option', 'meaning'], rows)}")
     return "\n".join(parts)
 
 
@@ -229,13 +230,17 @@ def _better(direction: str | None) -> str:
 
 
 def _verdicts() -> str:
-    rows = ([f"`{name}`", one.kind.value, _sentence(one.passes)] for name, one in VERDICTS.items())
+    rows = [[f"`{name}`", "any test", _sentence(passes)] for name, passes in OF_EVERY_KIND.items()]
+    for criterion in criteria().values():
+        rows += [
+            [f"`{name}`", f"`test_{criterion.name}`", _sentence(passes)] for name, passes in criterion.meanings.items()
+        ]
     warnings = ([f"`{name}`", _sentence(meaning)] for name, meaning in WARNINGS.items())
     return "\n".join(
         [
             "# Verdicts and validity warnings\n",
             f"{_NOTE} `[[expected]]` tables name verdicts: [Expected failures](../results.md#expected-failures).\n",
-            table(["verdict", "kind", "passes if"], rows),
+            table(["verdict", "judged by", "passes if"], rows),
             "## Validity warnings\n",
             "A round with a validity warning is invalid: it is not compared, and fails with `--strict`. "
             "[Validity warnings](../measuring.md#validity-warnings) describes the limits.\n",

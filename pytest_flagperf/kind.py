@@ -7,10 +7,12 @@ What must do the same for every kind asks ``kind_of``; only what serves one kind
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
 from .problems import Problems
 
@@ -31,7 +33,42 @@ if TYPE_CHECKING:
 _OWN = "pytest_flagperf.kinds"
 
 
-JudgeRounds = Callable[["Sequence[Outcome]"], "list[Verdict]"]
+@dataclass(frozen=True)
+class Criterion:
+    """What one test of each case judges; the test ``test_NAME``, its marker and its stored verdicts follow from it."""
+
+    name: str
+    passes: str
+    """When the test passes, in a few words."""
+    judge: Callable[[Sequence[Outcome]], Iterable[Verdict]] | str = ""
+    """Returns the verdicts on rounds, by their outcomes alone, so that ``flagperf verify`` can judge again.
+
+    A text is ``module:function``, which is imported only then; without any the gate alone judges.
+    """
+    rounds: str = "trainings"
+    """The fixture of the rounds: ``trainings`` has all of a case, ``training`` each by itself (docs/using.md)."""
+    gate: Literal["", "valid", "figures", "speedup"] = ""
+    """What else must pass: the method of ``running.gates.Gates``."""
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    """The names of the verdicts, each with when it passes; without them there is one verdict, of the same name."""
+    kind: str = ""
+    """The kind of its verdicts in stored runs, if that is not its name."""
+    subject: str = ""
+    """What a verdict that could not judge is counted as, such as ``speed-up``; its kind if empty."""
+    advice: str = ""
+    """What to do if it fails; if empty, what to do after a distorted measurement."""
+
+    @property
+    def meanings(self) -> Mapping[str, str]:
+        """The names of all its verdicts, each with when it passes."""
+        return self.verdicts or {self.name: self.passes}
+
+    def verdicts_on(self, rounds: Sequence[Outcome]) -> list[Verdict]:
+        """Judge rounds by their outcomes alone."""
+        if not self.judge:
+            return []
+        judge = resolve_name(self.judge) if isinstance(self.judge, str) else self.judge
+        return [verdict.of_kind(self.kind or self.name) for verdict in judge(rounds)]
 
 
 class CaseWords(NamedTuple):
@@ -67,8 +104,10 @@ class Kind:
     """The figures that are judged against earlier rounds, if suites declare none."""
     main: ClassVar[str] = ""
     """The one of these figures that is shown where only one is."""
-    verdicts: ClassVar[tuple[str, ...]] = ()
-    """The names of its verdicts beside those of pytest-flagperf; [[expected]] may have them."""
+    criteria: ClassVar[tuple[Criterion, ...]] = ()
+    """What the tests of a case judge, in this order."""
+    markers: ClassVar[Mapping[str, str]] = {}
+    """The markers of all tests of its suites, each with its meaning."""
     guide: ClassVar[str] = ""
     """The document that describes how to add a suite of this kind."""
 
@@ -107,12 +146,15 @@ class Kind:
 
     # -- results -----------------------------------------------------------------------------------------------
 
-    def judges(self) -> Mapping[str, JudgeRounds]:
-        """Return what each test judges of rounds by their outcomes alone.
+    def criterion(self, test: str) -> Criterion | None:
+        """Return the criterion of a test, such as ``test_converges[...]``; None of another test."""
+        name = test.partition("[")[0].removeprefix("test_")
+        return next((one for one in self.criteria if one.name == name), None)
 
-        ``flagperf verify`` judges them again; ``flagperf accept`` does so with the first one.
-        """
-        raise NotImplementedError
+    def criterion_of(self, verdict: str) -> Criterion | None:
+        """Return the criterion of a verdict by its name, such as ``possible copy``; None of another verdict."""
+        name = verdict.partition(" ")[0]
+        return next((one for one in self.criteria if name in one.meanings), None)
 
     def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:
         """Return the result of a case in a few words, such as ``top1 0.93 (>= 0.9)``; empty without one."""
@@ -158,6 +200,17 @@ def kinds() -> dict[str, Kind]:
 
     further = named("flagperf_kinds", Kind, _own())
     return {**_own(), **{name: kind for name, (_, kind) in further.items()}}
+
+
+def criteria() -> dict[str, Criterion]:
+    """Return the criteria of all kinds by name; a kind that is derived from another one has the same again."""
+    return {one.name: one for kind in kinds().values() for one in kind.criteria}
+
+
+def markers() -> dict[str, str]:
+    """Return the markers of the tests of all kinds, each with its meaning."""
+    of_kinds = {name: meaning for kind in kinds().values() for name, meaning in kind.markers.items()}
+    return {**{name: one.passes for name, one in criteria().items()}, **of_kinds}
 
 
 @cache

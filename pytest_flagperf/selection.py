@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from .case import FIELDS, Case, CaseError, Shape
 from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor
 from .config import ConfigError, Value, load_partly, parse_settings
-from .kind import kind_of
+from .kind import kind_of, markers
 from .plan import figures_of, is_throughput_shape
 from .problems import Problems, near
-from .settings import QUESTIONS, Settings, split_case
+from .settings import Settings, split_case
 
 if TYPE_CHECKING:
     from .original import TestConf
@@ -159,7 +159,7 @@ def hints(expression: str, cases: Sequence[Selected], catalog: Catalog) -> list[
 
 def keywords(cases: Sequence[Selected]) -> dict[str, None]:
     """Return all words that -k can select cases by."""
-    return dict.fromkeys([*sorted({word for selected in cases for word in selected.keywords}), *QUESTIONS])
+    return dict.fromkeys([*sorted({word for selected in cases for word in selected.keywords}), *markers()])
 
 
 def _option(word: str, catalog: Catalog) -> str | None:

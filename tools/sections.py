@@ -12,7 +12,7 @@ from benchmarks import publish
 from flagperf_driver.target import Target
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import REFERENCE, DataItem, Scale, Suite, Vendor
-from pytest_flagperf.kinds.training.markdown import figure_names, figures
+from pytest_flagperf.kinds.training.tables import figure_names, figures
 from pytest_flagperf.report.export.markdown import NONE, row
 from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import count, quantity

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..kind import CaseWords, JudgeRounds, Kind
+from ..kind import CaseWords, Criterion, Kind
 from .measurement import MeasurementKind
 from .training import TrainingKind
 
-__all__ = ["CaseWords", "JudgeRounds", "Kind", "MeasurementKind", "TrainingKind"]
+__all__ = ["CaseWords", "Criterion", "Kind", "MeasurementKind", "TrainingKind"]
 
 
 def flagperf_kinds() -> list[Kind]:

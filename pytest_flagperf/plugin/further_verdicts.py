@@ -44,7 +44,7 @@ def _problem(verdict: Verdict) -> str:
         return "expected a sentence, because the verdict failed"
     if verdict.warning and not verdict.ok:
         return "a verdict with a warning passes; expected ok=True"
-    if verdict.kind is not VerdictKind.OTHER or verdict.expected_failure is not None:
+    if verdict.kind != VerdictKind.OTHER or verdict.expected_failure is not None:
         return "expected no kind and no expected_failure: pytest-flagperf sets them"
     return ""
 

@@ -43,13 +43,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     run = metafunc.config.stash.get(RUN, None)
     if "selected" not in metafunc.fixturenames or run is None:
         return
-    _check_suite(metafunc, run)
+    from pytest_flagperf.hooks.plugins import having
+
+    marks = _marks(metafunc, run)
     chosen = run.case_lookup.cases_of(metafunc.definition.path.parent)
-    if "plugin_verdicts" in metafunc.fixturenames and not _has_verdicts():
+    if "plugin_verdicts" in metafunc.fixturenames and not having("flagperf_verdicts"):
         chosen = []
     if "round_number" in metafunc.fixturenames:
         trained = [selected for selected in chosen if not selected.throughput_only]
-        rounds = [_parameter(selected, number) for selected in trained for number in selected.rounds]
+        rounds = [_parameter(selected, marks, number) for selected in trained for number in selected.rounds]
         metafunc.parametrize(("selected", "round_number"), rounds or [pytest.param(None, 0, id="no-case")])
         return
     if {"scaling", "siblings"}.intersection(metafunc.fixturenames):
@@ -59,28 +61,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     elif metafunc.cls is not None and "measurements" not in metafunc.fixturenames:
         # A case that cannot run is one skipped test, of a round or of its measurements, not one for each method.
         chosen = [selected for selected in chosen if not selected.unsupported]
-    cases = [_parameter(selected) for selected in chosen]
+    cases = [_parameter(selected, marks) for selected in chosen]
     metafunc.parametrize("selected", cases or [pytest.param(None, id="no-case")])
 
 
-def _has_verdicts() -> bool:
-    from pytest_flagperf.hooks.plugins import having
-
-    return bool(having("flagperf_verdicts"))
-
-
-def _check_suite(metafunc: pytest.Metafunc, run: Run) -> None:
-    """Fail the collection of a benchmark class that belongs to no suite, or to one of another kind."""
+def _marks(metafunc: pytest.Metafunc, run: Run) -> list[pytest.MarkDecorator]:
+    """Return the markers of the kind and of the criterion; fail for a benchmark class without a suite of its kind."""
     from pytest_flagperf.benchmark import Benchmark
+    from pytest_flagperf.kind import kind_named
 
     if metafunc.cls is None or not issubclass(metafunc.cls, Benchmark):
-        return
+        return []
     if problem := run.case_lookup.wrong_suite(metafunc.definition.path.parent, metafunc.cls.kind):
         pytest.fail(f"class {metafunc.cls.__name__} in {metafunc.definition.path}: {problem}", pytrace=False)
+    kind = kind_named(metafunc.cls.kind)
+    criterion = kind.criterion(metafunc.definition.name)
+    names = [*kind.markers, *([criterion.name] if criterion else [])]
+    return [getattr(pytest.mark, name) for name in names]
 
 
-def _parameter(selected: Selected, number: int | None = None) -> Any:
-    marks = [pytest.mark.skip(reason=selected.unsupported)] if selected.unsupported else []
+def _parameter(selected: Selected, marks: Sequence[pytest.MarkDecorator], number: int | None = None) -> Any:
+    if selected.unsupported:
+        marks = [*marks, pytest.mark.skip(reason=selected.unsupported)]
     if number is None:
         return pytest.param(selected, id=str(selected.case), marks=marks)
     return pytest.param(selected, number, id=f"{selected.case}-round{number}", marks=marks)

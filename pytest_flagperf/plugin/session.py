@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     """Open the run if there are suites."""
     from pytest_flagperf.problems import Problems
-    from pytest_flagperf.settings import QUESTIONS, tree_root
-
-    for name, meaning in QUESTIONS.items():
-        config.addinivalue_line("markers", f"{name}: {meaning}")
+    from pytest_flagperf.settings import tree_root
 
     bundled = _use_bundled_suites(config)
     try:
@@ -49,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # and pytest twice at its end. Its own cleanup comes before this one.
         gc.freeze()
         config.add_cleanup(gc.unfreeze)
+        from pytest_flagperf.kind import markers
         from pytest_flagperf.running.run import Run
 
         run = Run.open(
@@ -58,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
             _controller_directory(config),
             bundled_suites=bundled,
         )
+        for name, meaning in markers().items():
+            config.addinivalue_line("markers", f"{name}: {meaning}")
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems
     if run is None:

@@ -101,11 +101,10 @@ def _of_one_card(one_card: OneCard, case_dir: Path, derived: Mapping[Path, Outco
 
 def _judged_again(test: str, outcomes: Sequence[Outcome]) -> list[Verdict]:
     """Return the verdicts that follow from outcomes alone; those of baselines, speed-ups and plugins do not."""
-    judges = kind_of(outcomes[0]).judges() if outcomes else {}
-    judge = next((judge for name, judge in judges.items() if test.startswith(name)), None)
+    criterion = kind_of(outcomes[0]).criterion(test) if outcomes else None
     match = _ROUND_OF_TEST.search(test)
     judged = [outcome for outcome in outcomes if match is None or outcome.round == int(match[1])]
-    return judge(judged) if judge and judged else []
+    return criterion.verdicts_on(judged) if criterion and judged else []
 
 
 def _verdict_differences(stored: Sequence[Verdict], derived: Sequence[Verdict], case_dir: Path) -> Iterator[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from pytest_flagperf.kind import Criterion
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import Verdict, valid
@@ -21,6 +23,12 @@ class Gates:
     def __init__(self, settings: Settings, *, strict: bool) -> None:
         self._settings = settings
         self._strict = strict
+
+    def verdicts(self, criterion: Criterion, judged: Any) -> list[Verdict]:
+        """Judge what the fixture of the criterion has: by the outcomes alone, and by its gate."""
+        rounds = [judged] if isinstance(judged, Outcome) else judged
+        further = getattr(self, criterion.gate)(judged) if criterion.gate else ()
+        return [*criterion.verdicts_on(rounds), *further]
 
     def valid(self, outcome: Outcome) -> list[Verdict]:
         """Judge whether a round has validity warnings."""

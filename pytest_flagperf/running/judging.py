@@ -13,16 +13,15 @@ from pytest_flagperf.case import without_repeat
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.catalog.toml_reader import where
 from pytest_flagperf.expected import ExpectedInFile
-from pytest_flagperf.kind import kinds
+from pytest_flagperf.kind import criteria
 from pytest_flagperf.problems import near
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted, Baseline
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf.results.verdicts.names import VERDICTS
+from pytest_flagperf.results.verdicts.verdict import OF_EVERY_KIND, Verdict, VerdictKind
 from pytest_flagperf.settings import Settings, SettingsError
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import baseline_file
@@ -139,7 +138,7 @@ def check_expected(settings: Settings, catalog: Catalog) -> None:
 def _unknown_verdict(pattern: str, plugins: Collection[str]) -> str:
     """Return why no verdict matches a pattern; the verdicts of an installed plugin have its name as a prefix."""
     name, plugin = pattern.partition(" ")[0], pattern.partition(".")[0]  # "baseline p_core" judges a figure
-    verdicts = [*VERDICTS, *(verdict for kind in kinds().values() for verdict in kind.verdicts)]
+    verdicts = [*OF_EVERY_KIND, *(name for criterion in criteria().values() for name in criterion.meanings)]
     known = any(fnmatchcase(verdict, name) for verdict in verdicts) or any(fnmatchcase(one, plugin) for one in plugins)
     if known or pattern.startswith("*"):
         return ""

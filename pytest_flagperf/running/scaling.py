@@ -16,7 +16,8 @@ from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind, speedup
+from pytest_flagperf.results.verdicts import OneCard, Verdict, speedup
+from pytest_flagperf.results.verdicts.speedup import EFFICIENCY
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import layout
 
@@ -45,7 +46,7 @@ class Scaling:
     def is_missed(self) -> bool:
         """Whether the speed-up was measured and is below the requirement."""
         verdicts = self.verdicts()
-        measured = any(verdict.kind is VerdictKind.EFFICIENCY for verdict in verdicts)
+        measured = any(verdict.name == EFFICIENCY for verdict in verdicts)
         return measured and not all(verdict.ok for verdict in verdicts)
 
     def verdicts(self, *, strict: bool = False) -> list[Verdict]:

@@ -16,13 +16,6 @@ from ..problems import Problems, shown
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
-QUESTIONS = {
-    "converges": "each round reaches the suite's target",
-    "throughput": "the throughputs are complete and plausible",
-    "speedup": "many cards are faster than one card by at least the required efficiency",
-    "measurement": "a suite that measures the machine itself",
-}
-"""The markers of a benchmark's tests, each with its meaning."""
 
 
 class SettingsError(Problems):

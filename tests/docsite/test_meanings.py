@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from docsite import reference, tables
-from pytest_flagperf.kinds.training import verdicts as training_verdicts
+from pytest_flagperf.kind import criteria
+from pytest_flagperf.kinds import TrainingKind
 from pytest_flagperf.results.figures.kinds import FIGURES, RATE
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.columns import FIGURES as COLUMNS
 from pytest_flagperf.results.tables.columns import LATER, MEANWHILE
-from pytest_flagperf.results.verdicts.names import VERDICTS
+from pytest_flagperf.results.verdicts.verdict import OF_EVERY_KIND
 from pytest_flagperf.stored import layout
 from tests.helpers.results_help import NAMES, recorded
 
@@ -59,14 +60,10 @@ def named_verdicts() -> set[str]:
 
 def test_every_verdict_and_every_file_of_a_run_has_a_meaning(outcomes: list[Outcome]) -> None:
     assert len(named_verdicts()) >= 12
-    assert named_verdicts() - VERDICTS.keys() == set()
-    judged = [
-        verdict
-        for one in outcomes
-        for verdict in (*training_verdicts.converges(one), *training_verdicts.throughput([one]))
-    ]
-    assert {verdict.name for verdict in judged} - VERDICTS.keys() == set()
-    assert {(one.name, one.kind) for one in judged} - {(name, one.kind) for name, one in VERDICTS.items()} == set()
+    found = [one for criterion in TrainingKind.criteria for one in criterion.verdicts_on(outcomes)]
+    declared = {*OF_EVERY_KIND, *(name for criterion in criteria().values() for name in criterion.meanings)}
+    assert {*named_verdicts(), *(verdict.name for verdict in found)} - declared == set()
+    assert {verdict.kind for verdict in found} == {"finished", "figures", "convergence", "throughput"}
     described = {name for files in layout.FILES.values() for name in files}
     constants = {
         name for name in vars(layout) if name[0].isupper() and name.isupper() and isinstance(getattr(layout, name), str)

@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.plugin.further_verdicts import of_plugins
-from pytest_flagperf.report.page import page
 from pytest_flagperf.results import Outcome, Verdict, load_runs
-from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import VerdictKind, is_regression
 from tests.helpers.plugin_packages import Site
-from tests.helpers.stored_runs import finish, run_of
+from tests.helpers.stored_runs import run_of
 
 LABEL = "the installed made_maker 1.2"
 VERDICTS = "@hookimpl\ndef flagperf_verdicts(rounds):\n    {body}\n"
@@ -53,13 +51,3 @@ def test_a_plugins_error_is_a_failed_verdict(site: Site, rounds: tuple[Outcome, 
     assert message in bad.sentence
     assert bad.sentence.endswith("; fix or uninstall the package")
     assert good.ok
-
-
-def test_stored_verdicts_of_plugins_are_read_without_the_plugin(rounds: tuple[Outcome, ...], tmp_path: Path) -> None:
-    verdict = Verdict("gone.power", False, "700 W", "at most 650 W", "too much power", kind=VerdictKind.PLUGIN)
-    case_dir = tmp_path / "run1" / rounds[0].directory.parent
-    store.save_verdicts(case_dir, "test_plugins", [verdict])
-    finish(tmp_path / "run1")
-    (run,) = load_runs(tmp_path / "run1")
-    assert run.cases[0].verdicts["test_plugins"] == (verdict,)
-    assert "too much power" in page.body(run.directory, tmp_path)

@@ -2,34 +2,59 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from pytest_flagperf.kind import kind_named, kinds
+from docsite.reference import pages
+from pytest_flagperf.benchmark import Benchmark
+from pytest_flagperf.kind import criteria, kind_named, kinds, markers
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.page.failures import advice
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.verdicts.case_result import CaseResult, not_judged, summarize_case
 from pytest_flagperf.running.judging import _unknown_verdict
 from pytest_flagperf.stored import FormatError
 from tests.helpers.plugin_packages import Site
 from tests.helpers.results_help import recorded
 
 KIND = """
-from pytest_flagperf.kinds import MeasurementKind
+from pytest_flagperf.kinds import Criterion, MeasurementKind
+def grows(rounds):
+    return [Verdict("grows copy", one.ok, "16 GB/s", "20 GB/s", "copy fell") for one in rounds]
 class Made(MeasurementKind):
     name = "{name}"
-    verdicts = ("grows",)
+    criteria = (*MeasurementKind.criteria, Criterion("grows", "no size is slower than the one before", grows))
 @hookimpl
 def flagperf_kinds():
     return [Made()]
 """
 
 
-def test_a_package_brings_a_kind(site: Site) -> None:
+def test_a_package_brings_a_kind_and_all_of_a_verdict_follows_from_its_criterion(site: Site) -> None:
+    assert "grows" not in criteria()
     site.install(KIND.format(name="made"))
     assert [*kinds()] == ["training", "measurement", "made"]
-    assert kind_named("made").judges() == kind_named("measurement").judges() != {}
+
+    class TestMade(Benchmark):
+        kind = "made"
+
+    tests = [name for name in vars(TestMade) if name.startswith("test_")]
+    assert tests == ["test_measured", "test_reaches", "test_uniform", "test_grows"]
+    assert markers()["grows"] == "no size is slower than the one before"
     assert _unknown_verdict("grows *", ()) == ""
     assert _unknown_verdict("grow", ()) == "unknown verdict; did you mean grows?"
+    assert "| `grows` | `test_grows` | no size is slower than the one before |" in pages()["reference/verdicts"]
+    outcome = replace(recorded("crashed_rank"), kind="made", figures=(), failures=())
+    criterion = kind_named("made").criterion("test_grows[gamma:plain:CPU:1:1:1]")
+    assert criterion is not None
+    (verdict,) = criterion.verdicts_on([outcome])
+    assert (verdict.name, verdict.ok, verdict.kind) == ("grows copy", False, "grows")
+    case = CaseResult(outcome.case, (outcome,), {"test_grows": (verdict,)})
+    assert summarize_case(case).short == ("grows copy 16 GB/s, expected 20 GB/s",)
+    assert advice(case).startswith("look at the devices and hosts in its section")
+    unknown = CaseResult(outcome.case, (outcome,), {"test_grows": (replace(verdict, ok=True, judged=False),)})
+    assert not_judged([summarize_case(unknown)]) == ["1 grows not judged"]
 
 
 def test_a_package_cannot_replace_a_kind(site: Site) -> None:

@@ -80,17 +80,21 @@ def test_a_suite_of_the_examples_kind_runs_and_every_command_reads_it(
     toml = PLAIN_MEASUREMENT_TOML.replace('kind = "measurement"', 'kind = "transfer"')
     example.measurement(toml=toml)
     test = example.root / "suites" / "gamma" / "test_gamma.py"
-    text = test.read_text(encoding="utf-8").replace("pytest_flagperf.benchmark", "lab_flagperf.transfer")
-    test.write_text(text.replace("MeasurementBenchmark", "TransferBenchmark"), encoding="utf-8")
+    text = test.read_text(encoding="utf-8").replace("MeasurementBenchmark", "Benchmark")
+    test.write_text(text.replace("    pass", '    kind = "transfer"'), encoding="utf-8")
     case = "gamma:plain:CPU:1:1:1"
+    expected = f'[[expected]]\ncase = "{case}"\nverdict = "grows *"\nreason = "an old cable"\n'
+    (example.root / "flagperf.toml").write_text(expected)
     planned = example.run("suites", f"--case={case}", "--plan")
     planned.stdout.fnmatch_lines(["*labels    measures transfers"])
     result = example.run("suites", f"--case={case}")
-    result.stdout.fnmatch_lines([f"*{case}: copy 20 GB/s*"])
+    result.stdout.fnmatch_lines([f"*{case}: copy 20 GB/s*", "*expected to fail but passed: grows copy*"])
+    selected = example.run("suites", f"--case={case}", "-m", "grows", "--strict-markers", "--collect-only", "-q")
+    assert re.findall(r"::(test_\w+)", str(selected.stdout)) == ["test_grows"]
     (run,) = map(str, example.runs)
     (stored,) = json.loads((example.runs[0] / "results.json").read_text())["cases"]
-    judged = {one["name"]: one["ok"] for verdicts in stored["verdicts"].values() for one in verdicts}
-    assert (stored["ok"], judged["grows copy"], judged["measured copy"]) == (True, True, True)
+    judged = {one["name"]: (one["kind"], one["ok"]) for verdicts in stored["verdicts"].values() for one in verdicts}
+    assert (stored["ok"], judged["grows copy"]) == (True, ("grows", True))
     assert ">Transfer</h3>" in (example.runs[0] / "report.html").read_text()
     assert f"{case}: copy 20 GB/s" in flagperf(example, "show", run).stdout
     assert "0 differences" in flagperf(example, "verify", run).stdout

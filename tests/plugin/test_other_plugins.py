@@ -15,8 +15,9 @@ import pytest
 from uv import find_uv_bin
 
 from pytest_flagperf import plugin
+from pytest_flagperf.kind import markers
 from pytest_flagperf.runtime.pip_settings import index_settings
-from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, QUESTIONS
+from pytest_flagperf.settings import COMMAND_LINE_OPTIONS
 
 from .conftest import Toy
 
@@ -43,7 +44,7 @@ def test_options_and_fixtures_have_unique_names_and_a_clash_is_detected() -> Non
     assert {"case", "training", "judge"} <= set(own_fixtures())
     assert clashes("options", own_options()) == []
     assert clashes("fixtures", own_fixtures()) == []
-    assert not set(QUESTIONS) & set(OTHERS["markers"])
+    assert not set(markers()) & set(OTHERS["markers"])
     assert clashes("options", ["--hosts"]) == ["--hosts of pytest-testinfra"]
     assert clashes("fixtures", ["benchmark"]) == ["benchmark of pytest-benchmark"]
     assert {"asyncio", "benchmark"} <= set(OTHERS["markers"])

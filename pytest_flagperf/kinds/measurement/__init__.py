@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flagperf_driver import options
-from pytest_flagperf.kind import CaseWords, JudgeRounds, Kind
+from pytest_flagperf.kind import CaseWords, Criterion, Kind
 
 from .suite import MeasurementTable
 
@@ -28,6 +28,39 @@ class MeasurementKind(Kind):
     table = MeasurementTable
     program = "run_measurement.py"
     driver = ("measuring", "training")
+    criteria: ClassVar[tuple[Criterion, ...]] = (
+        Criterion(
+            "measured",
+            "the figures of all rounds are complete, possible, repeatable, and as good as the accepted baseline",
+            f"{__name__}.verdicts:measured",
+            rounds="measurements",
+            gate="figures",
+            verdicts={
+                "points": "the measurement has points, and their records are valid",
+                "measured": "the figure of a measurement is a finite number above 0",
+                "possible": (
+                    "the figure is at most 105 % of the chip's declared peak, and at least the suite's own bound"
+                ),
+                "repeatable": ("the figure varies between valid rounds, or in one round, by at most the suite's bound"),
+            },
+            subject="repetition",
+        ),
+        Criterion(
+            "reaches",
+            "the figure is at least the share of the peak that the vendor promises",
+            f"{__name__}.verdicts:reaches",
+            rounds="promised",
+        ),
+        Criterion(
+            "uniform",
+            "no device and no host is slower than the others",
+            f"{__name__}.verdicts:uniform",
+            rounds="siblings",
+            subject="rank comparison",
+            advice="compare the clocks and temperatures of its devices, and run the case again",
+        ),
+    )
+    markers: ClassVar[Mapping[str, str]] = {"measurement": "a suite that measures the machine itself"}
     guide = "docs/measurements.md"
 
     def defaults(self, framework: str, driver: Path) -> list[Path]:
@@ -46,18 +79,13 @@ class MeasurementKind(Kind):
         )
         return next(filter(None, map(measured, alike)), None) or declared(plan) or "no expected_time_s"
 
-    def judges(self) -> Mapping[str, JudgeRounds]:
-        from . import verdicts
-
-        return {"test_measured": verdicts.measured, "test_reaches": verdicts.reaches, "test_uniform": verdicts.uniform}
-
     def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:  # noqa: ARG002
-        from .terminal import metric
+        from .tables import metric
 
         return metric(outcomes, named=named)
 
     def lines(self, cases: Sequence[CaseResult], width: int) -> list[str]:
-        from .terminal import lines
+        from .tables import lines
 
         return lines(cases, width)
 
@@ -67,6 +95,6 @@ class MeasurementKind(Kind):
         return charts(outcomes)
 
     def markdown(self, entries: Sequence[tuple[StoredRun, CaseResult]]) -> tuple[list[list[str]], str]:
-        from .markdown import rows
+        from .tables import rows
 
         return list(rows(entries)), f"Each figure is of the slowest process, at the {entries[0][1].first.scale} scale."

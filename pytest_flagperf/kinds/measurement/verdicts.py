@@ -13,18 +13,16 @@ from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs.points import point_of
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range
+from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range, no_round
 from pytest_flagperf.stored.plan import MOST_OF_PEAK, MeasuredFigure
 
-_KIND = VerdictKind.MEASURED
 _EVEN = f"no rank and no host {quantity(BOUND, 'share')} slower than the median of the others"
 
 
 def measured(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
     """Judge whether each round's figures are present, finite and possible, and whether the rounds repeat them."""
     if not outcomes:
-        sentence = "no figure: no round ran"
-        return [Verdict("finished", False, "no outcome", "finished", sentence, kind=VerdictKind.FINISHED)]
+        return no_round("figure")
     verdicts = [verdict for outcome in outcomes for verdict in _of_round(outcome)]
     ended = [outcome for outcome in outcomes if outcome is not None and outcome.ended_well]
     valid = [outcome for outcome in ended if outcome.valid]
@@ -33,7 +31,7 @@ def measured(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
     if ended and not valid:
         sentence = "whether the figures are repeatable is not judged: no valid round"
         verdicts.append(
-            Verdict("repeatable", True, "not judged", "a valid round", sentence, warning=True, kind=_KIND, judged=False)
+            Verdict("repeatable", True, "not judged", "a valid round", sentence, warning=True, judged=False)
         )
     return verdicts
 
@@ -65,9 +63,7 @@ def uniform(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
 
 def _not_judged(outcome: Outcome, name: str, reason: str) -> Verdict:
     sentence = f"round {outcome.round}: whether ranks are equally fast is not judged: {reason}"
-    return Verdict(
-        f"uniform {name}", True, "not judged", _EVEN, sentence, warning=True, kind=VerdictKind.UNIFORM, judged=False
-    )
+    return Verdict(f"uniform {name}", True, "not judged", _EVEN, sentence, warning=True, judged=False)
 
 
 def _point(outcome: Outcome, name: str) -> MeasuredPoint | None:
@@ -77,7 +73,7 @@ def _point(outcome: Outcome, name: str) -> MeasuredPoint | None:
 
 
 def _even(outcome: Outcome, figure: str, point: MeasuredPoint) -> Verdict:
-    verdict = partial(Verdict, f"uniform {figure}", kind=VerdictKind.UNIFORM)
+    verdict = partial(Verdict, f"uniform {figure}")
     if point.together:  # nothing tells one rank from another
         return verdict(True, "not judged: all ranks work together in each iteration", _EVEN, judged=False)
     ranks = {f"rank {rank} on {_host(outcome, int(rank))}": turns for rank, turns in point.turns.items()}
@@ -147,7 +143,7 @@ def _points(outcome: Outcome) -> Verdict:
     if outcome.bad_points:
         got = f"{count(outcome.bad_points, 'invalid record')} of points"
     sentence = "" if ok else f"round {outcome.round}: {got}; expected {expected}"
-    return Verdict("points", ok, got, expected, sentence, kind=_KIND)
+    return Verdict("points", ok, got, expected, sentence)
 
 
 def _present(outcome: Outcome, figure: MeasuredFigure, value: float | None) -> Verdict:
@@ -160,7 +156,7 @@ def _present(outcome: Outcome, figure: MeasuredFigure, value: float | None) -> V
             f"; {count(len(outcome.left_out), 'point')} left out, the first is {first.name}, which would take"
             f" {quantity(first.expected_s, 's')} for an iteration"
         )
-    return Verdict(f"measured {figure.name}", ok, got, expected, sentence, kind=_KIND)
+    return Verdict(f"measured {figure.name}", ok, got, expected, sentence)
 
 
 def _possible(outcome: Outcome, figure: MeasuredFigure, value: float) -> Iterator[Verdict]:
@@ -172,12 +168,12 @@ def _possible(outcome: Outcome, figure: MeasuredFigure, value: float) -> Iterato
         ok, expected = figure.is_possible(value), f"at most {most}, {share} of the declared peak"
         reason = "the clock, the counted work or the peak is wrong"
         sentence = "" if ok else f"round {outcome.round}: {figure.name} is {got}, expected {expected}: {reason}"
-        yield Verdict(name, ok, got, expected, sentence, kind=_KIND)
+        yield Verdict(name, ok, got, expected, sentence)
     if figure.at_least is not None:
         got, least = compared(value, figure.at_least, figure.unit)
         ok, expected = value >= figure.at_least, f"at least {least}"
         sentence = "" if ok else f"round {outcome.round}: {figure.name} is {got}, expected {expected} ({figure.about})"
-        yield Verdict(name, ok, got, expected, sentence, kind=_KIND)
+        yield Verdict(name, ok, got, expected, sentence)
 
 
 def _repeatable(figure: MeasuredFigure, rounds: Sequence[Outcome]) -> Iterator[Verdict]:
@@ -206,7 +202,7 @@ def _repeatable(figure: MeasuredFigure, rounds: Sequence[Outcome]) -> Iterator[V
         f"{figure.name} varies by {got} in {count(len(values), 'round')} ({spread}), expected {expected}{why}:"
         " measure on an idle machine, or with more time for each point"
     )
-    yield Verdict(name, ok, got, expected, "" if ok else sentence, kind=_KIND)
+    yield Verdict(name, ok, got, expected, "" if ok else sentence)
 
 
 def _known(figure: MeasuredFigure, outcome: Outcome, name: str, expected: str) -> Iterator[Verdict]:
@@ -216,12 +212,12 @@ def _known(figure: MeasuredFigure, outcome: Outcome, name: str, expected: str) -
     if point is None or not point.windows or figure.unit == "share":
         return
     if point.interval is not None and point.interval <= figure.variation:
-        yield Verdict(name, True, quantity(point.interval, "share"), expected, kind=_KIND)
+        yield Verdict(name, True, quantity(point.interval, "share"), expected)
         return
     noise = f"an interval of ± {quantity(point.interval, 'share')}" if point.interval is not None else "no interval"
     why = "; ".join([f"{count(point.windows, 'window')} of {point.name} have {noise}", *point.remarks])
     sentence = f"whether {figure.name} is repeatable is not judged by one round: {why}; --repeat=3 judges it"
-    yield Verdict(name, True, "not judged", expected, sentence, warning=True, kind=_KIND, judged=False)
+    yield Verdict(name, True, "not judged", expected, sentence, warning=True, judged=False)
 
 
 def _reached(outcome: Outcome, figure: MeasuredFigure) -> Verdict:
@@ -233,4 +229,4 @@ def _reached(outcome: Outcome, figure: MeasuredFigure) -> Verdict:
     ok = value is not None and value >= peak * figure.promised
     expected = f"at least {least}, {share} of the declared peak of {quantity(peak, figure.unit)}"
     sentence = "" if ok else f"round {outcome.round}: {figure.name} is {got}; the vendor promises {expected}"
-    return Verdict(f"reaches {figure.name}", ok, got, expected, sentence, kind=VerdictKind.REACHES)
+    return Verdict(f"reaches {figure.name}", ok, got, expected, sentence)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flagperf_driver import options
-from pytest_flagperf.kind import CaseWords, JudgeRounds, Kind
+from pytest_flagperf.kind import CaseWords, Criterion, Kind
 from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, THROUGHPUTS
 
 from .suite import TrainingTable
@@ -37,6 +37,54 @@ class TrainingKind(Kind):
     needs_config = True
     judged = THROUGHPUTS
     main = MAIN_THROUGHPUT
+    criteria: ClassVar[tuple[Criterion, ...]] = (
+        Criterion(
+            "converges",
+            "each round reaches the suite's target",
+            f"{__name__}.verdicts:rounds_converge",
+            rounds="training",
+            gate="valid",
+            verdicts={
+                "loss_finite": "every logged loss is a finite number",
+                "real_data": "the round trained to the target on the suite's data",
+                "learned": "the loss fell and the metric improved, by more than noise",
+                "experts": "with a mixture of experts: no expert gets more than max_expert_load times the mean",
+                "target": "an evaluation of the whole evaluation set reached the target",
+                "agrees": "the log's last record and its evaluations agree on the convergence",
+                "not_too_early": "the target was not reached earlier than the suite's reference curves allow",
+                "parity": "with parity_samples: the loss follows the suite's reference curves",
+            },
+            kind="convergence",
+            advice="compare its curves with those of a run that converged; run it again with other seeds",
+        ),
+        Criterion(
+            "throughput",
+            "the throughputs are complete and plausible",
+            f"{__name__}.verdicts:throughput",
+            gate="figures",
+            verdicts={
+                "p_whole": "the throughput of the whole training is a finite number above 0",
+                "p_train": "the throughput without evaluations is a finite number above 0",
+                "p_core": "the throughput of the measured steps is a finite number above 0",
+                "mfu": "the chips computed no more than their peak",
+                "vendor_factor": "a vendor's steps gain no more than can be explained",
+                "measured_steps": "enough steps were measured after the warm-up",
+                "samples": "the counts of steps and samples are numbers above 0",
+            },
+        ),
+        Criterion(
+            "speedup",
+            "many cards are faster than one card by at least the required efficiency",
+            rounds="scaling",
+            gate="speedup",
+            verdicts={
+                "speedup": "many cards are faster than one card",
+                "efficiency": "the speed-up per card is at least the required efficiency",
+            },
+            subject="speed-up",
+            advice="compare the step times of its ranks, and the device's idle time by --throughput-only",
+        ),
+    )
     guide = "docs/models.md"
 
     def defaults(self, framework: str, driver: Path) -> list[Path]:
@@ -62,21 +110,13 @@ class TrainingKind(Kind):
 
         return convergence(plan, stored_runs, results), list(checkpoints(plan, stored_runs))
 
-    def judges(self) -> Mapping[str, JudgeRounds]:
-        from . import verdicts
-
-        return {
-            "test_throughput": verdicts.throughput,
-            "test_converges": lambda outcomes: [one for outcome in outcomes for one in verdicts.converges(outcome)],
-        }
-
     def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:
-        from .terminal import metric
+        from .tables import metric
 
         return metric(outcomes, named=named, with_target=with_target)
 
     def lines(self, cases: Sequence[CaseResult], width: int) -> list[str]:
-        from .terminal import lines
+        from .tables import lines
 
         return lines(cases, width)
 
@@ -86,7 +126,7 @@ class TrainingKind(Kind):
         return charts(outcomes, points)
 
     def markdown(self, entries: Sequence[tuple[StoredRun, CaseResult]]) -> tuple[list[list[str]], str]:
-        from .markdown import rows
+        from .tables import rows
 
         unit = entries[0][1].first.rate_unit
         return list(rows(entries)), f"Throughputs in {unit} over all cards, e2e_time in s, mem in GiB."

@@ -12,7 +12,7 @@ from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import phrase
-from pytest_flagperf.results.verdicts import Verdict, VerdictKind
+from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.speedup import SPEEDUP
 
 CASE = "case"
@@ -36,7 +36,7 @@ def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
 def judged(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, str]]:
     """Yield the speed-up and each warning of the verdicts; failures are in the message of the test."""
     for verdict in verdicts:
-        if verdict.kind is VerdictKind.SPEEDUP:
+        if verdict.name == SPEEDUP:
             yield SPEEDUP, printable(verdict.got)
         if verdict.warning:
             yield f"warning.{verdict.name}", printable(verdict.sentence)

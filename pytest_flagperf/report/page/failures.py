@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
 from flagperf_driver.layout import rank_log
+from pytest_flagperf.kind import kind_named
 from pytest_flagperf.printable import printable
 from pytest_flagperf.report.page.html import state
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -32,19 +33,12 @@ _OF_FAILURE = {
     "no_end": "continue the run with --resume",
     "unreadable": "restore the file, or run the case again",
 }
-_OF_VERDICT = {
-    VerdictKind.CONVERGENCE: "compare its curves with those of a run that converged; run it again with other seeds",
+_OF_VERDICT: Mapping[str, str] = {
     VerdictKind.VALID: _AGAIN,
-    VerdictKind.THROUGHPUT: _AGAIN,
-    VerdictKind.MEASURED: _AGAIN,
-    VerdictKind.REACHES: _AGAIN,
-    VerdictKind.UNIFORM: "compare the clocks and temperatures of its devices, and run the case again",
-    VerdictKind.SPEEDUP: "compare the step times of its ranks, and the device's idle time by --throughput-only",
-    VerdictKind.EFFICIENCY: "compare the step times of its ranks, and the device's idle time by --throughput-only",
     VerdictKind.BASELINE: "run it again; if the change stays, find its cause by flagperf compare, or accept it by "
     "flagperf accept",
 }
-"""What to do; a kind is left out if its sentence has the fix."""
+"""What to do, beside the advice of criteria; a kind is left out if its sentence has the fix."""
 _ROUND = re.compile(r"^round (\d+): ")
 
 
@@ -97,7 +91,11 @@ def advice(case: CaseResult) -> str:
     if failure is not None:
         return _OF_FAILURE.get(failure.kind, _READ_LOG if failure.rank is not None else "")
     bad = (verdict for verdict in case.all_verdicts if not verdict.ok and verdict.expected_failure is None)
-    return next((_OF_VERDICT.get(verdict.kind, "") for verdict in bad), "")
+    verdict = next(bad, None)
+    if verdict is None:
+        return ""
+    criterion = kind_named(case.kind).criterion_of(verdict.name)
+    return criterion.advice or _AGAIN if criterion else _OF_VERDICT.get(verdict.kind, "")
 
 
 def logs_shown(outcomes: Sequence[Outcome]) -> set[tuple[int, int | None]]:

@@ -253,9 +253,10 @@ def refusal(case: CaseResult) -> str | None:
     if unverified := marks.unverified_chip(case.outcomes) or marks.unknown_factor(case.outcomes):
         return unverified
     excused = {verdict.name for verdict in stored if verdict.expected_failure}
-    judge = next(iter(kind_of(case).judges().values()))
     # A run of test_converges alone has measured the throughput too.
-    judged = [*stored, *(verdict for verdict in judge(case.outcomes) if verdict.name not in excused)]
+    figures = [criterion for criterion in kind_of(case).criteria if criterion.gate == "figures"]
+    derived = [verdict for criterion in figures for verdict in criterion.verdicts_on(case.outcomes)]
+    judged = [*stored, *(verdict for verdict in derived if verdict.name not in excused)]
     return next((verdict.sentence for verdict in judged if not verdict.ok and not verdict.expected_failure), None)
 
 

@@ -27,4 +27,5 @@ __all__ = [
 
 def has_converged(outcome: Outcome) -> bool:
     """Return True if the round was meant to converge and all verdicts of ``test_converges`` passed."""
-    return outcome.meant_to_converge and not failed(kind_of(outcome).judges()["test_converges"]([outcome]))
+    criterion = kind_of(outcome).criterion("converges") if outcome.meant_to_converge else None
+    return criterion is not None and not failed(criterion.verdicts_on([outcome]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 
 from pytest_flagperf import case as case_names
+from pytest_flagperf.kind import kind_named
 from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks, vendor_code
@@ -21,12 +22,6 @@ STATES = (FAILED, REGRESSED, UNFINISHED, EXPECTED, PASSED)
 """The states of a case, the worst first."""
 BAD = (FAILED, REGRESSED)
 KNOWN_PROBLEM = "known problem, stated by the vendor"
-_FIGURES = {
-    VerdictKind.SPEEDUP: "speed-up",
-    VerdictKind.EFFICIENCY: "speed-up",
-    VerdictKind.MEASURED: "repetition",
-    VerdictKind.UNIFORM: "rank comparison",
-}
 _MAX_REASON_LENGTH = 120
 
 
@@ -192,7 +187,7 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
         _unique(reasons.values()),
         _unique(f"{verdict.sentence} (expected failure: {verdict.expected_failure})" for verdict in expected),
         _unique(_warnings(case)),
-        _unique(_FIGURES.get(one.kind, one.kind.value) for one in case.all_verdicts if not one.judged),
+        _unique(_subject(case, one) for one in case.all_verdicts if not one.judged),
         case.vendor_code,
         marks.of_rounds(case.outcomes),
         _unique(case.known_problems),
@@ -213,6 +208,11 @@ def not_judged(summaries: Iterable[CaseSummary]) -> list[str]:
 def counted_marks(summaries: Iterable[CaseSummary]) -> list[str]:
     """Return for each mark how many cases have it, such as "2 chip not verified"."""
     return [f"{number} {phrase}" for phrase, number in Counter(mark for one in summaries for mark in one.marks).items()]
+
+
+def _subject(case: CaseResult, verdict: Verdict) -> str:
+    criterion = kind_named(case.kind).criterion_of(verdict.name)
+    return criterion.subject if criterion and criterion.subject else verdict.kind
 
 
 def _in_short(verdict: Verdict) -> str:

@@ -11,7 +11,7 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.statistics import SURE, finite, student_limit
 from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished
+from pytest_flagperf.results.verdicts.verdict import Verdict, finished, no_round
 
 SCALINGS = ("weak", "strong")
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
@@ -80,8 +80,7 @@ def speedup(
     A failure while other work used the cores becomes a warning, unless ``strict``.
     """
     if not outcomes:
-        sentence = "no speed-up: no round ran"
-        return [Verdict("finished", False, "no outcome", "finished", sentence, kind=VerdictKind.FINISHED)]
+        return no_round("speed-up")
     ended = [verdict for outcome in outcomes for verdict in finished(outcome)]
     if not all(verdict.ok for verdict in ended):
         return ended
@@ -166,13 +165,13 @@ def _no_speedup(
 
 
 def _failure(reason: str, got: str, expected: str) -> Verdict:
-    return Verdict(SPEEDUP, False, got, expected, f"cannot compute the speed-up: {reason}", kind=VerdictKind.SPEEDUP)
+    return Verdict(SPEEDUP, False, got, expected, f"cannot compute the speed-up: {reason}", kind=SPEEDUP)
 
 
 def _faster(factor: float, cards: int, figures: str) -> Verdict:
     got = format_speedup(factor, cards) if factor > cards else compared(factor, 1.0, "x")[0]
     sentence = f"{figures}: speed-up {got}, expected above 1x"
-    return Verdict(SPEEDUP, factor > 1, got, "above 1x", sentence, warning=factor > cards, kind=VerdictKind.SPEEDUP)
+    return Verdict(SPEEDUP, factor > 1, got, "above 1x", sentence, warning=factor > cards, kind=SPEEDUP)
 
 
 def _uncertainty(alone: Sequence[float], many: Sequence[float]) -> float | None:
@@ -187,7 +186,7 @@ def _efficient(factor: float, cards: int, least: float, figures: str, uncertaint
     got, bound = compared(efficiency, least, "share")
     interval = _interval(efficiency, uncertainty, least)
     sentence = f"{figures}: speed-up {quantity(factor, 'x')}, efficiency {got} ({interval}), expected at least {bound}"
-    return Verdict(EFFICIENCY, efficiency >= least, got, f"at least {bound}", sentence, kind=VerdictKind.EFFICIENCY)
+    return Verdict(EFFICIENCY, efficiency >= least, got, f"at least {bound}", sentence, kind=EFFICIENCY)
 
 
 def _interval(efficiency: float, uncertainty: float | None, least: float) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pytest_flagperf.results.figures.units import count
@@ -17,23 +17,13 @@ _AT_MOST = 3
 
 
 class VerdictKind(StrEnum):
-    """The subject of a verdict."""
+    """The kinds of the verdicts that all kinds of suites have; other verdicts have the kind of their criterion."""
 
     FINISHED = "finished"
     FIGURES = "figures"
     """The logs belong to the round, and their figures are possible and consistent."""
-    CONVERGENCE = "convergence"
     VALID = "valid"
     """No validity warning."""
-    THROUGHPUT = "throughput"
-    MEASURED = "measured"
-    """The figures of a measurement are complete, possible and repeatable."""
-    REACHES = "reaches"
-    """A figure reaches the share of the peak that the vendor promises."""
-    UNIFORM = "uniform"
-    """No device and no host is slower than the others."""
-    SPEEDUP = "speedup"
-    EFFICIENCY = "efficiency"
     BASELINE = "baseline"
     """A figure compared with the accepted one."""
     INCOMPARABLE = "incomparable"
@@ -44,6 +34,20 @@ class VerdictKind(StrEnum):
     """A failure that was expected and did not happen."""
     OTHER = "other"
     """A test's own result, or a lost record or worker."""
+
+
+OF_EVERY_KIND: Mapping[str, str] = {
+    "finished": "every rank of the round ended without an error",
+    "own_log": "each rank's log belongs to this round, host and rank, and no curve is that of an earlier round",
+    "consistent": "figures that are measured in two ways agree",
+    "in_range": "every logged figure has a possible value",
+    "valid": "no validity warning; fails only with --strict",
+    "baseline": "no figure is worse than the accepted one; its kind is incomparable if the baseline does not apply",
+    "expected": "an expected failure occurred; fails only with --strict",
+    "record": "the stored verdicts of a test can be written and read",
+    "worker": "the process of pytest-xdist that ran the test did not die",
+}
+"""The verdicts that all kinds of suites have, each with when it passes; the criteria of the kinds have the others."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +64,15 @@ class Verdict:
     """The reason why this failure was expected; None for all other verdicts."""
     warning: bool = False
     """The verdict passed, but its sentence is a warning."""
-    kind: VerdictKind = VerdictKind.OTHER
+    kind: str = VerdictKind.OTHER
     judged: bool = True
     """False: the verdict passed because nothing could be judged; the headline of the run counts it."""
     change: float | None = None
     """The change from the accepted figure as a share; only of a comparison with a baseline."""
+
+    def of_kind(self, kind: str) -> Verdict:
+        """Return the verdict with this kind, unless it has one."""
+        return replace(self, kind=kind) if self.kind == VerdictKind.OTHER else self
 
 
 _AGREE = "figures that agree"
@@ -87,6 +95,12 @@ def finished(outcome: Outcome | None) -> list[Verdict]:
         kind = VerdictKind.FIGURES if failure.kind in _FIGURES else VerdictKind.FINISHED
         verdicts.append(Verdict(name, False, failure.kind, expected, failure.sentence, kind=kind))
     return verdicts
+
+
+def no_round(figure: str) -> list[Verdict]:
+    """Return the failed verdict on no round at all."""
+    sentence = f"no {figure}: no round ran"
+    return [Verdict("finished", False, "no outcome", "finished", sentence, kind=VerdictKind.FINISHED)]
 
 
 def _consistent(outcome: Outcome) -> Verdict:
@@ -122,4 +136,4 @@ def failed(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 def is_regression(failures: Sequence[Verdict]) -> bool:
     """Return True if all failures are figures that are worse than the accepted ones."""
-    return bool(failures) and all(verdict.kind is VerdictKind.BASELINE for verdict in failures)
+    return bool(failures) and all(verdict.kind == VerdictKind.BASELINE for verdict in failures)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range
 
@@ -9,7 +11,12 @@ from . import convergence, reference_checks
 from .learning import learned
 from .throughput import throughput
 
-__all__ = ["converges", "throughput"]
+__all__ = ["converges", "rounds_converge", "throughput"]
+
+
+def rounds_converge(outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """Judge whether each of these rounds converges."""
+    return [verdict for outcome in outcomes for verdict in converges(outcome)]
 
 
 def converges(outcome: Outcome | None) -> list[Verdict]:

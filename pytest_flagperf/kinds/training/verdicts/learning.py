@@ -13,7 +13,7 @@ from pytest_flagperf.results.figures.statistics import student_tail
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
+from pytest_flagperf.results.verdicts.verdict import Verdict
 
 CHANCE = 0.01
 """Probability that the loss of a model that learns nothing seems to fall; the metric must improve as well."""
@@ -49,7 +49,7 @@ def learned(outcome: Outcome) -> Verdict:
     got = "; ".join(text for passed, text in checks if ok or not passed)
     expected = "a lower loss and a better metric than at the start, by more than noise"
     sentence = "" if ok else f"round {outcome.round}: the model did not learn: {got}; expected {expected}"
-    return Verdict("learned", ok, got, expected, sentence, kind=VerdictKind.CONVERGENCE)
+    return Verdict("learned", ok, got, expected, sentence)
 
 
 def fall(points: curves.Points) -> Fall:

@@ -16,12 +16,11 @@ from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.figures.units import compared, count, plain, quantity
 from pytest_flagperf.results.logs import curves
 from pytest_flagperf.results.measured.outcome import Evaluation, Outcome
-from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind
+from pytest_flagperf.results.verdicts.verdict import Verdict
 from pytest_flagperf.stored import FormatError
 
 FEWEST_PLACES = 3
 """Minimum number of points of a loss curve that are compared."""
-_KIND = VerdictKind.CONVERGENCE
 
 
 def not_too_early(outcome: Outcome) -> Verdict | None:
@@ -60,7 +59,7 @@ def _long_gap(outcome: Outcome, reached: Evaluation, bound: float) -> Verdict | 
         f" evaluation was logged in the {gap:,} {unit} before, expected {expected} with {_batch_words(outcome)}"
         f" (otherwise a false evaluation cannot be detected); evaluate every {steps} or more often (eval_steps)"
     )
-    return Verdict("not_too_early", False, f"{gap:,} {unit} without an evaluation", expected, sentence, kind=_KIND)
+    return Verdict("not_too_early", False, f"{gap:,} {unit} without an evaluation", expected, sentence)
 
 
 def _early(outcome: Outcome, samples: int, bound: float, reference: Reference) -> Verdict:
@@ -73,7 +72,7 @@ def _early(outcome: Outcome, samples: int, bound: float, reference: Reference) -
         " the model, its training or its evaluation differs from the suite's"
     )
     ok = samples >= bound
-    return Verdict("not_too_early", ok, f"{got} {unit}", expected, "" if ok else sentence, kind=_KIND)
+    return Verdict("not_too_early", ok, f"{got} {unit}", expected, "" if ok else sentence)
 
 
 def _basis(reference: Reference, outcome: Outcome) -> str:
@@ -129,7 +128,7 @@ def _on_the_curve(outcome: Outcome, batch: Batch, trained: int) -> Verdict:
         f"round {outcome.round}: over {plain(covered)} {unit} the loss differs from the mean of"
         f" {count(len(batch.loss.rounds), 'reference round')}: {got}, expected {expected}"
     )
-    return Verdict("parity", ok, got, expected, "" if ok else sentence, kind=_KIND)
+    return Verdict("parity", ok, got, expected, "" if ok else sentence)
 
 
 def _reference(outcome: Outcome) -> Reference | str:
@@ -161,12 +160,12 @@ def _other_target(outcome: Outcome, reference: Reference) -> str | None:
 def _unknown(outcome: Outcome, reason: str, *, ok: bool) -> Verdict:
     sentence = f"round {outcome.round}: cannot judge whether the target was reached too early: {reason}"
     expected = "not earlier than the reference's rounds"
-    return Verdict("not_too_early", ok, f"not judged: {reason}", expected, "" if ok else sentence, kind=_KIND)
+    return Verdict("not_too_early", ok, f"not judged: {reason}", expected, "" if ok else sentence)
 
 
 def _no_parity(outcome: Outcome, reason: str, expected: str, got: str = "unknown") -> Verdict:
     sentence = f"round {outcome.round}: cannot judge the parity of the loss curve: {reason}"
-    return Verdict("parity", False, got, expected, sentence, kind=_KIND)
+    return Verdict("parity", False, got, expected, sentence)
 
 
 def _batch_words(outcome: Outcome) -> str:

@@ -7,19 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.verdict import Verdict, VerdictKind, finished, in_range
+from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range, no_round
 
 MIN_MEASURED_STEPS = 10
 MAX_FACTOR = 3.0
 """The most that a vendor's steps may gain over the suite's own until a person has explained it."""
-_KIND = VerdictKind.THROUGHPUT
 
 
 def throughput(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
     """Judge whether each round's throughputs are present, finite, possible and consistent with its other figures."""
     if not outcomes:
-        sentence = "no throughput: no round ran"
-        return [Verdict("finished", False, "no outcome", "finished", sentence, kind=VerdictKind.FINISHED)]
+        return no_round("throughput")
     return [verdict for outcome in outcomes for verdict in _throughput_of(outcome)]
 
 
@@ -43,7 +41,7 @@ def _present(outcome: Outcome, name: str) -> Verdict:
     ok = value is not None and math.isfinite(value) and value > 0
     got = quantity(value, outcome.rate_unit)
     sentence = "" if ok else f"round {outcome.round}: {name} is {got}, expected a finite number above 0"
-    return Verdict(name, ok, got, "above 0", sentence, kind=_KIND)
+    return Verdict(name, ok, got, "above 0", sentence)
 
 
 def _possible(outcome: Outcome) -> Iterator[Verdict]:
@@ -53,7 +51,7 @@ def _possible(outcome: Outcome) -> Iterator[Verdict]:
     ok, got, expected = 0 < mfu <= 1, compared(mfu, 1.0, "share")[0], "above 0 and at most 100 %"
     reason = "the clock, the FLOPs or the peak is wrong"
     sentence = "" if ok else f"round {outcome.round}: MFU is {got}, expected {expected}: {reason}"
-    yield Verdict("mfu", ok, got, expected, sentence, kind=_KIND)
+    yield Verdict("mfu", ok, got, expected, sentence)
 
 
 def _explained(outcome: Outcome) -> Iterator[Verdict]:
@@ -66,7 +64,7 @@ def _explained(outcome: Outcome) -> Iterator[Verdict]:
         " why; whoever accepts the factor adds a table [[expected]] for verdict vendor_factor, with a name and the"
         " reason, to flagperf.toml"
     )
-    yield Verdict("vendor_factor", ok, got, expected, "" if ok else sentence, kind=_KIND)
+    yield Verdict("vendor_factor", ok, got, expected, "" if ok else sentence)
 
 
 def _measured(outcome: Outcome) -> Verdict:
@@ -78,7 +76,7 @@ def _measured(outcome: Outcome) -> Verdict:
         f"round {outcome.round}: p_core was measured over {got}, expected {expected} after the warm-up:"
         " train longer or increase throughput_steps"
     )
-    return Verdict("measured_steps", ok, got, expected, "" if ok else sentence, kind=_KIND)
+    return Verdict("measured_steps", ok, got, expected, "" if ok else sentence)
 
 
 def _counted(outcome: Outcome) -> Verdict:
@@ -87,4 +85,4 @@ def _counted(outcome: Outcome) -> Verdict:
     got = f"{work.samples} samples, {work.steps} steps, batch {work.batch_per_card}"
     ok = bool(work.samples and work.steps and work.batch_per_card)
     sentence = "" if ok else f"round {outcome.round}: {got}; expected numbers above 0"
-    return Verdict("samples", ok, got, "numbers above 0", sentence, kind=_KIND)
+    return Verdict("samples", ok, got, "numbers above 0", sentence)

@@ -1,13 +1,15 @@
-"""The table of measurements at the end of a run: a line for each figure."""
+"""The tables of measurements: at the end of a run a line for each figure, in Markdown a column."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pytest_flagperf.report.export.markdown import NONE, configuration, deviations
 from pytest_flagperf.report.terminal.table import NOTHING, aligned, time_of
 from pytest_flagperf.results.figures.statistics import summarize
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 
 _HEAD = ("case", "figure", "median", "of peak", "rounds", "e2e")
@@ -48,3 +50,17 @@ def metric(outcomes: Sequence[Outcome], *, named: bool) -> str:
     peak = first.figures[0].peak
     share = f" ({quantity(value / peak, 'share')} of the peak)" if peak else ""
     return f"{f'{first.main} ' if named else ''}{quantity(value, first.rate_unit)}{share}"
+
+
+# -- Markdown ------------------------------------------------------------------------------------------------
+
+
+def rows(entries: Sequence[tuple[StoredRun, CaseResult]]) -> Iterator[list[str]]:
+    """Yield the head and a row for each case, with the figures that any case has."""
+    every = {figure.name: figure for _, case in entries for figure in case.first.figures}
+    shown = [one for one in every.values() if any(case.median(one.name) is not None for _, case in entries)]
+    yield ["configuration", *(figure.name for figure in shown), "fix_hp"]
+    for run, case in entries:
+        medians = [(case.median(figure.name), figure.unit) for figure in shown]
+        cells = [NONE if value is None else quantity(value, unit) for value, unit in medians]
+        yield [configuration(case.first), *cells, deviations(run, case)]
