@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 from .problems import Problems
 
 if TYPE_CHECKING:
+    from flagperf_driver.node.logs.ranklog import RankLog
     from pytest_flagperf.case import Shape
     from pytest_flagperf.catalog.suite import Suite, SuiteTable
     from pytest_flagperf.config import Resolved
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.report.page.charts import Chart
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+    from pytest_flagperf.results.measured.metrics import MetricValue
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.tables.published import Published
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.results.verdicts.case_result import CaseResult
     from pytest_flagperf.running.forecast import DurationEstimate
+    from pytest_flagperf.stored.plan import StoredPlan
 
 _OWN = "pytest_flagperf.kinds"
 
@@ -155,6 +158,17 @@ class Kind:
         """Return the criterion of a verdict by its name, such as ``possible copy``; None of another verdict."""
         name = verdict.partition(" ")[0]
         return next((one for one in self.criteria if name in one.meanings), None)
+
+    def measure(self, plan: StoredPlan, logs: Sequence[RankLog], starts: int) -> Iterable[MetricValue]:
+        """Return the metrics of a round, by what its ranks logged.
+
+        With several ``starts`` the times of the first log's curve are since TRAIN_START of the first one.
+        """
+        raise NotImplementedError
+
+    def slow_devices(self, outcome: Outcome, accepted: Mapping[str, float]) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Return the slow devices of a measurement before the run (--preflight): the host of each, and a sentence."""
+        return []
 
     def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:
         """Return the result of a case in a few words, such as ``top1 0.93 (>= 0.9)``; empty without one."""

@@ -203,10 +203,7 @@ def _register(manager: pluggy.PluginManager, point: EntryPoint) -> Iterator[str]
     known = [name for name in vars(specs) if name.startswith(f"{specs.PROJECT}_")]
     callers = manager.get_hookcallers(module) or []
     for name in sorted(caller.name for caller in callers if not caller.has_spec()):
-        if name in specs.REMOVED:
-            yield f"hook {name}() was removed: {specs.REMOVED[name]}"
-        else:
-            yield f"unknown hook {name}(){near(name, known) or f'; the hooks are {_listed(known)}'}"
+        yield f"unknown hook {name}(){near(name, known) or f'; the hooks are {_listed(known)}'}"
     unmarked = sorted({name for name in known if callable(getattr(module, name, None))} - {c.name for c in callers})
     for name in unmarked:
         yield f"{name}() lacks the decorator @hookimpl of pytest_flagperf.hooks"

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 PROJECT = "flagperf"
 """The name of pluggy's project, and of the group of entry points that lists the plugins."""
 
-REMOVED = {"flagperf_sections": "write a file of its own with flagperf_exporters()"}
-"""Hooks of earlier versions, and what a plugin can do instead."""
-
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 """The decorator for the hooks of a plugin."""

@@ -254,7 +254,7 @@ def begin(session: pytest.Session, requested: Sequence[Selected | Absent]) -> No
             thread.submit(_load, run)
             lines = run.prepare(chosen)
         if run.settings.preflight:
-            from pytest_flagperf.kinds.measurement.machine_check import check_machine
+            from pytest_flagperf.running.machine_check import check_machine
 
             lines += check_machine(run, chosen)
         for line in [*lines, *run.begin(chosen)]:

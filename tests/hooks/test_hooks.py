@@ -46,7 +46,6 @@ def test_plugins_are_sorted_by_name_and_have_their_package(site: Site) -> None:
     [
         ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
         ("@hookimpl\ndef flagperf_verdict(rounds): pass", "unknown hook flagperf_verdict(); did you mean flagperf_ver"),
-        ("@hookimpl\ndef flagperf_sections(run): pass", "hook flagperf_sections() was removed: write a file"),
         ("@hookimpl\ndef flagperf_verdicts(outcome): pass", "Argument(s) {'outcome'} are declared in the hookimpl but"),
         ("def flagperf_roots(): return []", "flagperf_roots() lacks the decorator @hookimpl of pytest_flagperf.hooks"),
         ("", "it has no hook; the hooks are flagperf_"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,13 +12,16 @@ from pytest_flagperf.kind import CaseWords, Criterion, Kind
 from .suite import MeasurementTable
 
 if TYPE_CHECKING:
+    from flagperf_driver.node.logs.ranklog import RankLog
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.report.page.charts import Chart
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+    from pytest_flagperf.results.measured.metrics import MetricValue
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts.case_result import CaseResult
     from pytest_flagperf.running.forecast import DurationEstimate
+    from pytest_flagperf.stored.plan import StoredPlan
 
 
 class MeasurementKind(Kind):
@@ -78,6 +81,16 @@ class MeasurementKind(Kind):
             for rounds in stored_runs.of_case(plan.case.without_repeat)
         )
         return next(filter(None, map(measured, alike)), None) or declared(plan) or "no expected_time_s"
+
+    def slow_devices(self, outcome: Outcome, accepted: Mapping[str, float]) -> list[tuple[str, str]]:
+        from .uniform import slow_devices
+
+        return slow_devices(outcome, accepted)
+
+    def measure(self, plan: StoredPlan, logs: Sequence[RankLog], starts: int) -> Iterable[MetricValue]:  # noqa: ARG002
+        from .metrics import of_round
+
+        return of_round(plan, logs)
 
     def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:  # noqa: ARG002
         from .tables import metric

@@ -1,4 +1,4 @@
-"""Find the ranks, or the hosts, that are slower than their like."""
+"""Find the ranks, hosts and devices that are slower than their like."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, median_low
 
-from flagperf_driver.node.logs.points import Turn
+from flagperf_driver.node.logs.points import MeasuredPoint, Turn
+from pytest_flagperf.results.figures.units import compared, quantity
+from pytest_flagperf.results.logs.points import point_of
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.stored.plan import MeasuredFigure
 
 BOUND = 0.10
 """By which share a rank must be slower than the median of the others."""
@@ -90,3 +94,38 @@ def _above(shares: Mapping[str, Sequence[float]], reason: str) -> dict[str, floa
 def _waited(turns: Sequence[Turn]) -> float | None:
     known = [turn.waited for turn in turns if turn.waited is not None]
     return fmean(known) if known else None
+
+
+def slow_devices(outcome: Outcome, baseline: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Return the host of each device that is slower than the others, or than the accepted figures, and a sentence."""
+    slow: dict[str, tuple[str, str]] = {}
+
+    def host(rank: str) -> str:
+        return outcome.hosts[int(rank) // outcome.nproc]
+
+    for point in outcome.points:
+        for one in slow_ranks(point.turns) or ():
+            share = quantity(one.share, "share")
+            waited = "" if one.waited is None else f", without a core for {quantity(one.waited, 'share')} of its time"
+            sentence = f"rank {one.name} {one.reason}: {point.name} takes {share} longer than on the others{waited}"
+            slow.setdefault(one.name, (host(one.name), sentence))
+    for figure in outcome.figures:
+        accepted, best = baseline.get(figure.name), point_of(figure, outcome.points)
+        # Only a rate is a speed: a capacity is not.
+        if accepted is None or best is None or figure.direction == "lower" or not figure.unit.endswith("/s"):
+            continue
+        for rank, value in _by_rank(figure, best).items():
+            if value < accepted * (1 - BOUND):
+                got, expected = compared(value, accepted, figure.unit)
+                below = f"more than {quantity(BOUND, 'share')} below the accepted {expected}"
+                slow.setdefault(rank, (host(rank), f"rank {rank}: {figure.name} is {got}, {below}"))
+    return list(slow.values())
+
+
+def _by_rank(figure: MeasuredFigure, point: MeasuredPoint) -> Mapping[str, float]:
+    """Return a figure of each rank by its times; a point without them has the figure of its slowest rank."""
+    times = {rank: fmean(turn.seconds for turn in turns) for rank, turns in point.turns.items()}
+    slowest = max(times.values(), default=0.0)
+    if not slowest:
+        return {str(point.rank): point.figures[figure.name]}
+    return {rank: point.figures[figure.name] * slowest / seconds for rank, seconds in times.items()}

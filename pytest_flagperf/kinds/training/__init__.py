@@ -13,17 +13,20 @@ from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, THROUGHPUTS
 from .suite import TrainingTable
 
 if TYPE_CHECKING:
+    from flagperf_driver.node.logs.ranklog import RankLog
     from pytest_flagperf.case import Shape
     from pytest_flagperf.catalog import Suite
     from pytest_flagperf.config import Resolved
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.report.page.charts import Chart
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns
+    from pytest_flagperf.results.measured.metrics import MetricValue
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.tables.published import Published
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts.case_result import CaseResult
     from pytest_flagperf.running.forecast import DurationEstimate
+    from pytest_flagperf.stored.plan import StoredPlan
 
 
 class TrainingKind(Kind):
@@ -109,6 +112,11 @@ class TrainingKind(Kind):
         from .forecast import checkpoints, convergence
 
         return convergence(plan, stored_runs, results), list(checkpoints(plan, stored_runs))
+
+    def measure(self, plan: StoredPlan, logs: Sequence[RankLog], starts: int) -> Iterable[MetricValue]:
+        from .metrics import of_round
+
+        return of_round(plan, logs, starts)
 
     def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:
         from .tables import metric

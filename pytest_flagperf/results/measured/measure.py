@@ -20,18 +20,19 @@ from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.logs.summary import HostSummary, Request
 from flagperf_driver.perflog import number
 from flagperf_driver.target import Target
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.logs import failures as failures_of
 from pytest_flagperf.results.logs import host_summaries, log_ownership, milestone_times, monitors
 from pytest_flagperf.results.logs.failures import RankLocation
 from pytest_flagperf.results.logs.milestone_times import MilestoneTimes
+from pytest_flagperf.results.logs.points import of_ranks
 from pytest_flagperf.results.measured import (
     busy,
     consistency,
     equal_rounds,
     machine,
-    metrics,
     sampled,
     starts,
     stragglers,
@@ -41,7 +42,7 @@ from pytest_flagperf.results.measured import (
 from pytest_flagperf.results.measured import phases as phases_of
 from pytest_flagperf.results.measured import profile as profiles
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
-from pytest_flagperf.results.measured.metrics import MetricValue
+from pytest_flagperf.results.measured.metrics import MetricValue, as_count, step_flops
 from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import FlopsAndPeaks, Profile
@@ -302,8 +303,8 @@ def _outcome(of: StoredRound) -> Outcome:
     compared, failures = _failures(of)
     chain = of.chain
     joined = chain.joined(plan.metric) if chain else first
-    of_ranks = metrics.of_round(plan, [joined, *logs[1:]], plan.metric, starts=len(chain.files) if chain else 1)
-    by_name = {metric.name: metric for metric in of_ranks}
+    reported = tuple(kind_of(plan).measure(plan, [joined, *logs[1:]], len(chain.files) if chain else 1))
+    by_name = {metric.name: metric for metric in reported}
     profile, no_profile = _profile(plan, first)
     rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
     reports = monitors.reports(of.path)
@@ -336,7 +337,7 @@ def _outcome(of: StoredRound) -> Outcome:
         failures=failures,
         stop_reason=_text(finished.get("stop_reason")),
         metrics=(
-            *of_ranks,
+            *reported,
             *(chain.figures(first.finished) if chain else ()),
             *stragglers.spread(of.logs),
             *_of_last_start((*sampled.figures(samples, of.sampled, rate), *load), chain),
@@ -345,7 +346,7 @@ def _outcome(of: StoredRound) -> Outcome:
         evaluations=joined.evaluations,
         untrained=joined.untrained,
         drawings=joined.drawings.all(),
-        points=metrics.points_of(plan, logs),
+        points=of_ranks((log.points for log in logs), plan.figures),
         left_out=tuple({point.name: point for log in logs for point in log.left_out}.values()),
         bad_points=sum(log.bad_points for log in logs),
         work=_work(plan, finished),
@@ -370,7 +371,7 @@ def _outcome(of: StoredRound) -> Outcome:
             *monitored,
         ),
         limits=_limits(plan),
-        parity_samples=_count(plan.config.get("parity_samples")),
+        parity_samples=as_count(plan.config.get("parity_samples")),
         phases=of.phases,
         profile=profile,
         validity_warnings=(
@@ -400,7 +401,7 @@ def _profile(plan: StoredPlan, log: RankLog) -> tuple[Profile | None, tuple[str,
         return None, ()
     try:
         work = FlopsAndPeaks(
-            metrics.step_flops(plan, finished),
+            step_flops(plan, finished),
             plan.peak_tflops * 1e12 if plan.peak_tflops else None,
             plan.peaks.get("memory_gb_s"),
         )
@@ -444,14 +445,14 @@ def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
     config = plan.config
     epochs = number(finished.get("epochs"))
     return TrainingWork(
-        samples=_count(finished.get("samples")),
-        steps=_count(finished.get("steps")),
+        samples=as_count(finished.get("samples")),
+        steps=as_count(finished.get("steps")),
         epochs=epochs if math.isfinite(epochs) else None,
-        measured_steps=_count(finished.get("measured_steps")),
-        measured_samples=_count(finished.get("measured_samples")),
-        warmup_steps=_count(finished.get("warmup_steps")),
-        step_flops=metrics.step_flops(plan, finished),
-        batch_per_card=_count(config.get("train_batch_size")),
+        measured_steps=as_count(finished.get("measured_steps")),
+        measured_samples=as_count(finished.get("measured_samples")),
+        warmup_steps=as_count(finished.get("warmup_steps")),
+        step_flops=step_flops(plan, finished),
+        batch_per_card=as_count(config.get("train_batch_size")),
         data_ranks=plan.data_ranks,
         accumulation=whole(config.get("gradient_accumulation_steps")) or 1,
         samples_per_item=whole(config.get("samples_per_item")) or 1,
@@ -520,10 +521,6 @@ def _environment(plan: StoredPlan, log: RankLog, finished: Mapping[str, Any]) ->
     for name, version in sorted(_mapping(init.get("libraries")).items()):
         entries[f"library {name}"] = version
     return {name: str(value) for name, value in entries.items() if value not in (None, "")}
-
-
-def _count(value: object) -> int | None:
-    return whole(value) if math.isfinite(number(value)) else None
 
 
 def _text(value: object) -> str | None:

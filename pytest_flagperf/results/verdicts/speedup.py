@@ -13,7 +13,6 @@ from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.verdict import Verdict, finished, no_round
 
-SCALINGS = ("weak", "strong")
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
 
 
@@ -68,9 +67,9 @@ def format_speedup(factor: float, cards: int) -> str:
 
 def speedup(
     outcomes: Sequence[Outcome | None],
-    one_card: OneCard | None,
-    cards: int | None,
-    min_efficiency: float | None,
+    one_card: OneCard,
+    cards: int,
+    min_efficiency: float,
     scaling: str,
     *,
     strict: bool = False,
@@ -89,13 +88,10 @@ def speedup(
         sentence = "not judged because each round was restarted"
         unknown = _failure(sentence, "restarted: not judged", "a round that was not restarted")
         return [*ended, replace(unknown, ok=True, sentence=sentence, warning=True, judged=False)]
-    problem = _no_speedup(rounds, one_card, cards, min_efficiency, scaling)
+    problem = _no_speedup(rounds, one_card)
     if problem is not None:
         return [*ended, problem]
-    assert one_card is not None
     assert one_card.p_core is not None
-    assert cards is not None
-    assert min_efficiency is not None
     counted = quiet(rounds)
     values = p_cores(counted, one_card)
     many = statistics.median(values)
@@ -132,31 +128,15 @@ def _as_busy(verdict: Verdict, many: str, alone: str, *, strict: bool) -> Verdic
     return verdict
 
 
-def _no_speedup(
-    outcomes: Sequence[Outcome],
-    one_card: OneCard | None,
-    cards: int | None,
-    min_efficiency: float | None,
-    scaling: str,
-) -> Verdict | None:
+def _no_speedup(outcomes: Sequence[Outcome], one_card: OneCard) -> Verdict | None:
     """Return a failed verdict if the speed-up cannot be computed."""
     bad = [outcome for outcome in outcomes if not _positive(_p_core(outcome))]
     if bad:
         got = quantity(_p_core(bad[0]))
         return _failure(f"round {bad[0].round}: p_core is {got}", got, "p_core above 0")
-    if one_card is None or not _positive(one_card.p_core):
-        got = quantity(one_card.p_core if one_card else None)
-        where = f" ({one_card.where_from})" if one_card else ""
-        return _failure(f"one card's p_core is {got}{where}", got, "one card's p_core above 0")
-    if cards is None or cards < 2:
-        return _failure(f"the case has {cards} card(s), expected at least 2", str(cards), "at least 2")
-    if min_efficiency is None or not math.isfinite(min_efficiency) or min_efficiency < 0:
-        got = quantity(min_efficiency)
-        text = f"min_efficiency is {got}: set it in vendor.toml or in the case's config"
-        return _failure(text, got, "a declared min_efficiency")
-    if scaling not in SCALINGS:
-        expected = " or ".join(SCALINGS)
-        return _failure(f"scaling is {scaling!r}, expected {expected}", repr(scaling), expected)
+    if not _positive(one_card.p_core):
+        got = quantity(one_card.p_core)
+        return _failure(f"one card's p_core is {got} ({one_card.where_from})", got, "one card's p_core above 0")
     others = [outcome.rate_unit for outcome in outcomes if outcome.rate_unit != one_card.unit]
     if one_card.unit and others:
         reason = f"one card was measured in {one_card.unit}, all cards in {others[0]}"

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint, Turn, measured_point
-from pytest_flagperf.kinds.measurement import charts, machine_check
+from pytest_flagperf.kinds.measurement import charts
 from pytest_flagperf.kinds.measurement import verdicts as measurement_verdicts
-from pytest_flagperf.kinds.measurement.machine_check import slow_devices
+from pytest_flagperf.kinds.measurement.uniform import slow_devices
 from pytest_flagperf.report.page import pairs, points
 from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
@@ -23,6 +23,7 @@ from pytest_flagperf.results.measured.outcome import Outcome, Target
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
+from pytest_flagperf.running import machine_check
 from pytest_flagperf.stored.plan import MEASUREMENT, MeasuredFigure
 from tests.helpers.rounds import tiny_plan
 
@@ -279,7 +280,7 @@ def test_a_device_slower_than_the_others_or_than_the_accepted_figure_is_named_wi
     def slow(of_ranks: Mapping[int, float], baseline: Mapping[str, float], rate: float = 80e9) -> list[tuple[str, str]]:
         measured = point("a", {"copy": rate}, turns=turns(of_ranks))
         found = slow_devices(outcome(measured, nnodes=2), baseline)
-        return [(one.host, one.sentence.partition(":")[0]) for one in found]
+        return [(host, sentence.partition(":")[0]) for host, sentence in found]
 
     assert slow({}, {}) == slow({}, {"copy": 85e9}) == []
     capacity = replace(COPY, unit="bytes")
@@ -299,8 +300,8 @@ def test_the_hosts_of_a_measurement_before_the_run_are_given_back(
     engine = SimpleNamespace(run=lambda *_: lambda: given_back.append(True))
     run = SimpleNamespace(directory=SimpleNamespace(path=tmp_path), engine=engine)
     monkeypatch.setattr(
-        "pytest_flagperf.kinds.measurement.machine_check.measure.measured", lambda _: SimpleNamespace(ended_well=True)
+        "pytest_flagperf.running.machine_check.measure.measured", lambda _: SimpleNamespace(ended_well=True)
     )
-    monkeypatch.setattr("pytest_flagperf.kinds.measurement.machine_check.store.save_outcome", lambda *_: None)
+    monkeypatch.setattr("pytest_flagperf.running.machine_check.store.save_outcome", lambda *_: None)
     machine_check._measure(cast("Any", run), tiny_plan())
     assert given_back == [True]

@@ -8,44 +8,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
-from flagperf_driver.node.logs.points import MeasuredPoint
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Suite
 from pytest_flagperf.engines import Engine
-from pytest_flagperf.kinds.measurement.uniform import BOUND, slow_ranks
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note
 from pytest_flagperf.results.comparing.comparable import is_code
-from pytest_flagperf.results.figures.units import compared, count, quantity
-from pytest_flagperf.results.logs.points import point_of
+from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.running.judging import stored_baseline
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import layout
-from pytest_flagperf.stored.plan import MeasuredFigure
+
+from .judging import stored_baseline
 
 if TYPE_CHECKING:
-    from pytest_flagperf.running.run import Run
+    from .run import Run
 
 LEAVE_OUT = "leave-out"
 FOLDER = "preflight"
 """The folder of the rounds in the run's directory."""
-
-
-@dataclass(frozen=True)
-class SlowDevice:
-    """A slow device: its host, and a sentence with its figure."""
-
-    host: str
-    sentence: str
 
 
 def check_machine(run: Run, chosen: Sequence[Selected]) -> list[str]:
@@ -57,16 +46,16 @@ def check_machine(run: Run, chosen: Sequence[Selected]) -> list[str]:
     if run.engine.host_count is None:
         raise Problems([f"{option}: the hosts of a case are unknown before it starts; pass --cluster with hosts"])
     lines: list[str] = []
-    slow: list[SlowDevice] = []
+    slow: list[tuple[str, str]] = []
     for plan in _plans(run, chosen, option):
         outcome = _measure(run, plan)
         accepted, differences = _accepted(run, plan, outcome)
-        slow += slow_devices(outcome, accepted)
+        slow += kind_of(plan).slow_devices(outcome, accepted)
         lines.append(_line(outcome, accepted, differences))
     lines.append(f"preflight: measured in {quantity(time.monotonic() - begin, 's')}")
     if slow and run.settings.preflight != LEAVE_OUT:
         advice = "--preflight=leave-out runs without the host"
-        raise Problems(f"{one.host}: {one.sentence}; {advice}" for one in slow)
+        raise Problems(f"{host}: {sentence}; {advice}" for host, sentence in slow)
     return [*lines, *_exclude(run.engine, slow, max(selected.case.nnodes for selected in chosen))]
 
 
@@ -153,10 +142,10 @@ def _line(outcome: Outcome, accepted: Mapping[str, float], differences: Sequence
     return f"preflight: {outcome.model} on {', '.join(outcome.hosts)}: {', '.join(figures)}{missing}{other}"
 
 
-def _exclude(engine: Engine, slow: Iterable[SlowDevice], nnodes: int) -> list[str]:
+def _exclude(engine: Engine, slow: Iterable[tuple[str, str]], nnodes: int) -> list[str]:
     reasons: dict[str, list[str]] = {}
-    for one in slow:
-        reasons.setdefault(one.host, []).append(one.sentence)
+    for host, sentence in slow:
+        reasons.setdefault(host, []).append(sentence)
     excluded = {host: "; ".join(sentences) for host, sentences in reasons.items()}
     lines = [f"left out: {host}: {why}" for host, why in excluded.items()]
     if excluded:
@@ -165,41 +154,3 @@ def _exclude(engine: Engine, slow: Iterable[SlowDevice], nnodes: int) -> list[st
         if len(_usable(engine)) < nnodes:
             raise Problems([*lines, f"{count(nnodes, 'host')} needed, {len(_usable(engine))} left"])
     return lines
-
-
-# -- which devices are slow ----------------------------------------------------------------------------------
-
-
-def slow_devices(outcome: Outcome, baseline: Mapping[str, float]) -> list[SlowDevice]:
-    """Return the devices that are slower by the bound than the others, or than the accepted figures; each once."""
-    slow: dict[str, SlowDevice] = {}
-
-    def host(rank: str) -> str:
-        return outcome.hosts[int(rank) // outcome.nproc]
-
-    for point in outcome.points:
-        for one in slow_ranks(point.turns) or ():
-            share = quantity(one.share, "share")
-            waited = "" if one.waited is None else f", without a core for {quantity(one.waited, 'share')} of its time"
-            sentence = f"rank {one.name} {one.reason}: {point.name} takes {share} longer than on the others{waited}"
-            slow.setdefault(one.name, SlowDevice(host(one.name), sentence))
-    for figure in outcome.figures:
-        accepted, best = baseline.get(figure.name), point_of(figure, outcome.points)
-        # Only a rate is a speed: a capacity is not.
-        if accepted is None or best is None or figure.direction == "lower" or not figure.unit.endswith("/s"):
-            continue
-        for rank, value in _by_rank(figure, best).items():
-            if value < accepted * (1 - BOUND):
-                got, expected = compared(value, accepted, figure.unit)
-                below = f"more than {quantity(BOUND, 'share')} below the accepted {expected}"
-                slow.setdefault(rank, SlowDevice(host(rank), f"rank {rank}: {figure.name} is {got}, {below}"))
-    return list(slow.values())
-
-
-def _by_rank(figure: MeasuredFigure, point: MeasuredPoint) -> Mapping[str, float]:
-    """Return a figure of each rank by its times; a point without them has the figure of its slowest rank."""
-    times = {rank: fmean(turn.seconds for turn in turns) for rank, turns in point.turns.items()}
-    slowest = max(times.values(), default=0.0)
-    if not slowest:
-        return {str(point.rank): point.figures[figure.name]}
-    return {rank: point.figures[figure.name] * slowest / seconds for rank, seconds in times.items()}
