@@ -72,8 +72,8 @@ class Caller:
                 return message
         raise AssertionError(f"the agent closed the connection before {kind}: {self.messages}")
 
-    def leave(self, remove: bool = False) -> None:
-        self.send({"op": "leave", "remove": remove})
+    def leave(self) -> None:
+        self.send({"op": "leave", "remove": False})
         self.wait_for("end")
         self.close()
 

@@ -137,14 +137,6 @@ def test_the_holder_of_each_device_and_of_the_whole_machine_is_named(directory: 
     assert holders(directory) == []
 
 
-def test_devices_of_a_killed_holder_are_free_immediately(directory: Path, started: Any) -> None:
-    holder = started(4)
-    assert holder.line() == "HAS 0 1 2 3"
-    assert not free(directory, 1)
-    holder.process.send_signal(signal.SIGKILL)
-    assert becomes_free(directory, 4)
-
-
 def test_devices_of_a_killed_agent_are_leased_while_its_reaper_runs(directory: Path, started: Any) -> None:
     holder = started(2, reaper="reaper")
     reaper = int(holder.line().split()[1])

@@ -1,6 +1,5 @@
 """The ranks' temporary folder: one for each round, short enough for sockets, always removed with the round."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -158,16 +157,6 @@ def test_a_folder_removed_before_its_lock_is_created_again(short_tmpdir: Path, m
     assert made.path.is_dir()
     assert list(temporary.remove_leftovers()) == []
     assert made.remove()
-
-
-def test_a_locked_folder_is_kept(short_tmpdir: Path) -> None:
-    folder = short_tmpdir / f"pytest-flagperf-{os.getuid()}" / "tmp" / "r1"
-    folder.mkdir(parents=True)
-    handle = os.open(folder, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    assert list(temporary.remove_leftovers()) == []
-    os.close(handle)
-    assert list(temporary.remove_leftovers()) == [f"temporary files in {folder}"]
 
 
 def test_links_are_not_followed(short_tmpdir: Path, tmp_path: Path) -> None:

@@ -580,19 +580,7 @@ def test_a_loss_that_is_not_finite_and_an_epoch_without_a_whole_step_are_errors(
     assert Run(batches=5, gradient_accumulation_steps=4, max_steps=3).finished["epochs"] == 2
 
 
-def test_an_interrupted_training_continues_from_its_checkpoint(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 4, "eval_steps": None}
-    first = Run(max_steps=None, max_epochs=9, nan_at=15, log_freq=1, **settings)
-    assert isinstance(first.error, NonFiniteLoss)
-    second = Run(max_steps=None, max_epochs=3, **settings)
-    assert second.trainer.epochs == [(1, 2), (2, 0)], "the third batch of the second epoch, then the third epoch"
-    assert second.finished["resumed"]["step"] == 12
-    assert second.finished["samples"] == 3 * BATCHES * 32
-    assert second.trainer.weight == 3 * BATCHES
-    assert [path.suffixes for path in tmp_path.iterdir()] == [[".finished"]]
-
-
-def test_a_resumed_training_logs_the_same_points_as_an_undisturbed_one(tmp_path: Path) -> None:
+def test_an_interrupted_training_continues_and_logs_the_same_points_as_an_undisturbed_one(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"checkpoint_steps": 4, "eval_steps": 6, "log_freq": 5, "max_steps": 22}
     whole = Run(**settings, checkpoint_dir=str(tmp_path / "whole"))
     first = Run(nan_at=17, **settings, checkpoint_dir=str(tmp_path))
@@ -605,7 +593,12 @@ def test_a_resumed_training_logs_the_same_points_as_an_undisturbed_one(tmp_path:
     for event, names in (("STEP_END", ("step", "samples", "loss")), ("EVALUATE", ("step", "accuracy"))):
         assert points(second, event, names) == points(whole, event, names)
     assert second.of("STEP_BEGIN")[0] == {"step": 17}, "the readers' first step"
-    assert second.finished["final_loss"] == whole.finished["final_loss"]
+    assert second.trainer.epochs == [(1, 6), (2, 0)], "the seventh batch of the second epoch, then the third epoch"
+    assert second.finished["resumed"]["step"] == 16
+    for name in ("final_loss", "samples", "epochs"):
+        assert second.finished[name] == whole.finished[name]
+    assert second.trainer.weight == whole.trainer.weight == 22
+    assert [path.suffixes for path in tmp_path.glob("toy*")] == [[".finished"]]
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:

@@ -29,10 +29,6 @@ def environment(tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_environment_as_it_was_sealed_has_no_changes(environment: Path) -> None:
-    assert seal.changes(environment) == []
-
-
 @pytest.mark.parametrize(
     "name",
     [
