@@ -6,10 +6,15 @@ They are not part of the wheel.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from pytest_flagperf.commands import run_guarded
+
+# The templates of new READMEs are in a package of our wheel.
+sys.path.append(str(Path(__file__).parents[1] / "packages/scaffold"))
 
 
 def run_tool(module: ModuleType, argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.commands import tree
 from pytest_flagperf.problems import Problems
 from tools import run_tool
 

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_flagperf.catalog import REFERENCE, CatalogError, Suite, line_of
-from pytest_flagperf.commands import common
-from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.commands import common, tree
 from pytest_flagperf.kinds.training.verdicts import converges
 from pytest_flagperf.kinds.training.verdicts.reference import FEWEST
 from pytest_flagperf.problems import Problems

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.commands.source_tree import skeletons, tree
+from pytest_flagperf.commands import tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.stored import write_text
+from pytest_flagperf_scaffold import skeletons
 from tools import markers, run_tool, sections, vendor_sections
 from tools.documented_tree import Tree, VendorCase
 

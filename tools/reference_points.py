@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.catalog import REFERENCE, Suite
-from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.commands import tree
 from pytest_flagperf.config.module import load
 from pytest_flagperf.kinds.training.verdicts.reference import Batch, Curves, Reference
 from pytest_flagperf.problems import Problems

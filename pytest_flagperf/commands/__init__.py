@@ -26,7 +26,6 @@ from pytest_flagperf.commands import (
     wheels,
 )
 from pytest_flagperf.commands import list as list_
-from pytest_flagperf.commands.source_tree import new_model, new_vendor
 from pytest_flagperf.packages import advice
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
@@ -35,8 +34,6 @@ from pytest_flagperf.stored import FormatError
 
 COMMANDS: dict[str, ModuleType] = {
     "list": list_,
-    "new-model": new_model,
-    "new-vendor": new_vendor,
     "show": show,
     "report": report,
     "accept": accept,

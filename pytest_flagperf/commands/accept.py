@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_flagperf.commands import common
-from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.commands import common, tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.verification import verify
 from pytest_flagperf.running.judging import accept, accepted_lines

@@ -1,13 +1,11 @@
-"""Functions that the commands share: load the given runs, name table columns, create folders."""
+"""Functions that the commands share: load the given runs, name table columns."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -100,29 +98,6 @@ def width() -> int:
 
 def wrapped(text: str, indent: str = "  ") -> list[str]:
     return textwrap.wrap(text, width(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-@contextmanager
-def new_directory(path: Path) -> Iterator[Path]:
-    """Create a directory under a temporary name; rename it to ``path`` only if the block succeeds."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise Problems([f"{path}: already exists; choose another path, or remove it first"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    try:
-        yield temporary
-        temporary.chmod(0o755)
-        if path.is_dir():
-            path.rmdir()
-        temporary.rename(path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def created(folder: Path) -> Iterator[str]:
-    """Yield the lines that list the files of a new directory."""
-    yield f"{folder}:"
-    yield from (f"  {path.relative_to(folder)}" for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 def _loaded(path: Path) -> StoredRun:

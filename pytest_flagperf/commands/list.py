@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import Catalog, CatalogError, Chip, Suite, Vendor
-from pytest_flagperf.commands import common
-from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.commands import common, tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.table import aligned
 from pytest_flagperf.results.figures import targets

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from flagperf_driver import addresses
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite
-from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.commands import tree
 from pytest_flagperf.engines.agents.environments import runtime_request
 from pytest_flagperf.packages import OF_ONE_PART, need, requirement_name, requirements_of_this_package, uv_program
 from pytest_flagperf.problems import Problems, near, some

@@ -232,7 +232,7 @@ def test_a_failed_copy_is_gone(tree: Path, monkeypatch: pytest.MonkeyPatch, caps
     def fail(*_: object) -> str:
         raise OSError(28, "No space left on device", "suites/mixer")
 
-    monkeypatch.setattr("pytest_flagperf.commands.source_tree.skeletons.of_model", fail)
+    monkeypatch.setattr("pytest_flagperf_scaffold.skeletons.of_model", fail)
     before = files(tree)
     assert main(["new-model", "mixer", f"--like={LIKE}"]) == 2
     assert "No space left on device" in capsys.readouterr().err

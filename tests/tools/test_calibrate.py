@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.catalog import Catalog, CatalogError
-from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.commands import tree
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.kinds.training.verdicts import converges, reference
 from pytest_flagperf.results.measured.measure import measure

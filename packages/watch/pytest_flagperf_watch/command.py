@@ -23,8 +23,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from pytest_flagperf.commands import common, show
-from pytest_flagperf.commands.source_tree import tree
+from pytest_flagperf.commands import common, show, tree
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.tables import store

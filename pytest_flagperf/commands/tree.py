@@ -1,4 +1,4 @@
-"""The current tree of suites and vendors, for all commands that read or write it."""
+"""The current tree of suites and vendors, for all commands that read it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_flagperf.catalog import Catalog, bundled, scan
-from pytest_flagperf.problems import Problems
+from pytest_flagperf.catalog import Catalog, scan
 from pytest_flagperf.settings import find_root, read_settings
 
 
 def add_roots(parser: argparse.ArgumentParser) -> None:
     roots = "another folder with vendors/ or suites/, as for pytest; may be repeated"
     parser.add_argument("--roots", metavar="DIR", action="append", help=roots)
-
-
-def vendors_root(to: Path | None) -> Path:
-    """Return the root for a new vendor's folder: ``to``, else the current tree.
-
-    With the wheel's suites, any current folder can be a tree.
-    """
-    folder = to or find_root(Path.cwd()) or (Path.cwd() if bundled() else None)
-    if folder is None:
-        raise Problems([f"{Path.cwd()}: no suites/ or vendors/ in this folder or its parents; pass a folder with --to"])
-    return folder
 
 
 def root() -> Path:

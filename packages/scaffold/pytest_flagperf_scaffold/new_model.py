@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_flagperf.catalog import FOLDER_NAME, FOLDER_NAME_RULE, Catalog, CatalogError, Suite
-from pytest_flagperf.commands import common
-from pytest_flagperf.commands.source_tree import skeletons, tree
+from pytest_flagperf.commands import tree
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.stored.plan import TRAINING
+
+from . import skeletons
 
 _NOT_COPIED = ("README.md", "reference", "config/original.toml", "__pycache__")
 """What belongs to the copied model alone, and compiled code."""
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     like = _checked(root, catalog, arguments)
     folder = root / "suites" / name
     suite = folder / like.framework
-    with common.new_directory(folder) as temporary:
+    with skeletons.new_directory(folder) as temporary:
         _copy_suite(like, temporary / like.framework)
         dropped = _drop_figures(temporary / like.framework / "suite.toml")
         for path, text in _texts(name, like.framework):
@@ -116,7 +117,7 @@ def _texts(name: str, framework: str) -> Iterator[tuple[str, str]]:
 
 
 def _report(folder: Path, like: Suite, catalog: Catalog) -> Iterator[str]:
-    yield from common.created(folder)
+    yield from skeletons.created(folder)
     others = sorted({suite.model for suite in catalog.suites.values()} - {like.model})
     if similar := near(folder.name, others):
         yield f"note: a model with a similar name exists{similar}"

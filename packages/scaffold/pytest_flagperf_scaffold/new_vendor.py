@@ -15,11 +15,13 @@ from pathlib import Path
 
 from flagperf_driver.node.sampling.devices import HOST_LOGS
 from pytest_flagperf.case import CaseError, Shape
-from pytest_flagperf.catalog import FOLDER_NAME, FOLDER_NAME_RULE, Catalog, CatalogError
-from pytest_flagperf.commands import common
-from pytest_flagperf.commands.source_tree import skeletons, tree
-from pytest_flagperf.commands.source_tree.skeletons import filled as _filled
+from pytest_flagperf.catalog import FOLDER_NAME, FOLDER_NAME_RULE, Catalog, CatalogError, bundled
+from pytest_flagperf.commands import tree
 from pytest_flagperf.problems import Problems, near
+from pytest_flagperf.settings import find_root
+
+from . import skeletons
+from .skeletons import filled as _filled
 
 _CHIP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
@@ -57,16 +59,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    root = tree.vendors_root(arguments.to)
+    root = _vendors_root(arguments.to)
     catalog = tree.catalog()
     vendor = _new_vendor(arguments, catalog)
     folder = root / "vendors" / vendor.name
-    with common.new_directory(folder) as temporary:
+    with skeletons.new_directory(folder) as temporary:
         for name, text in _files(vendor):
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             (temporary / name).write_text(text, encoding="utf-8")
     print("\n".join(_report(vendor, folder, catalog, arguments.to)))
     return 0
+
+
+def _vendors_root(to: Path | None) -> Path:
+    """Return the root for a new vendor's folder: ``to``, else the current tree.
+
+    With the wheel's suites, any current folder can be a tree.
+    """
+    folder = to or find_root(Path.cwd()) or (Path.cwd() if bundled() else None)
+    if folder is None:
+        raise Problems([f"{Path.cwd()}: no suites/ or vendors/ in this folder or its parents; pass a folder with --to"])
+    return folder
 
 
 @dataclass(frozen=True)
@@ -185,7 +198,7 @@ def _about(shape: Shape) -> str:
 
 
 def _report(vendor: _NewVendor, folder: Path, catalog: Catalog, to: Path | None) -> Iterator[str]:
-    yield from common.created(folder)
+    yield from skeletons.created(folder)
     if similar := near(vendor.name, catalog.vendors):
         yield f"note: a vendor with a similar name exists{similar}"
     yield "Next: fill in these files, then see what would run:"

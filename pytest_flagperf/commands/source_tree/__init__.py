@@ -1,1 +1,0 @@
-"""Commands that create the folder of a model or a vendor."""
