@@ -23,7 +23,6 @@ from pytest_flagperf.commands import (
     export,
     report,
     show,
-    wheels,
 )
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.packages import advice
@@ -38,7 +37,6 @@ COMMANDS: dict[str, ModuleType] = {
     "report": report,
     "accept": accept,
     "export": export,
-    "wheels": wheels,
 }
 _REMOVED = {
     **{

@@ -27,7 +27,7 @@ from docsite import blocks
 from docsite.blocks import Block
 from pytest_flagperf.catalog import toml_reader
 from pytest_flagperf.catalog.vendor import VendorToml
-from pytest_flagperf.commands import COMMANDS, parser
+from pytest_flagperf.commands import all_commands, parser
 from pytest_flagperf.commands import main as flagperf
 from pytest_flagperf.hosts.cluster import read_cluster
 from pytest_flagperf.results.measured.measure import measure
@@ -162,7 +162,7 @@ class Commands:
 
     def _flagperf(self, *words: str) -> None:
         if words[0] == "wheels":  # tests/benchmarks/test_gpu_offline.py downloads some
-            (self.folder / parser(COMMANDS).parse_args(words).folder).mkdir()
+            (self.folder / parser(all_commands()).parse_args(words).folder).mkdir()
         else:
             self._in_process(lambda: flagperf(words), codes=(0, 1))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.commands.wheels import _installed, _matches
 from pytest_flagperf.packages import OF_ONE_PART
 from pytest_flagperf.problems import Problems
+from pytest_flagperf_wheels.command import _installed, _matches
 from tests.runtime.test_runtime import write_wheel
 
 from .conftest import Toy
@@ -55,7 +55,7 @@ class Checkout:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for name in ("pytest_flagperf", "flagperf_driver"):
+        for name in ("pytest_flagperf", "flagperf_driver", "packages"):
             (root / name).symlink_to(REPO / name)
         (root / "tools").mkdir()
         for name in ("Makefile", "pyproject.toml", "conftest.py", "tools/set_up.py"):

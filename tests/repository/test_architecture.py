@@ -296,8 +296,8 @@ def needed_packages(path: Path) -> list[str]:
 
 
 PUBLIC = {
-    "__version__", "case", "catalog", "commands", "engines", "hooks", "hosts", "kind", "kinds", "plan", "printable",
-    "problems", "progress", "report", "results", "runtime", "settings", "stored", "typed",
+    "__version__", "case", "catalog", "commands", "engines", "hooks", "hosts", "kind", "kinds", "packages", "plan",
+    "printable", "problems", "progress", "report", "results", "runtime", "settings", "stored", "typed",
 }  # fmt: skip
 """The parts of the harness that the packages of packages/ may import."""
 
