@@ -21,7 +21,6 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note
 from pytest_flagperf.results.comparing.comparable import is_code
 from pytest_flagperf.results.figures.units import count, quantity
-from pytest_flagperf.results.measured import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.selection import Selected
@@ -103,8 +102,7 @@ def _measure(run: Run, plan: Plan) -> Outcome:
         note("phase_end")
     if give_back:
         give_back()
-    outcome = measure.measured(folder)
-    store.save_outcome(folder, outcome)
+    outcome = store.measure_round(folder)
     if not outcome.ended_well:
         raise Problems([f"case {plan.case}: the measurement before the run failed; its logs are in {folder}"])
     return outcome

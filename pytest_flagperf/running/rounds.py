@@ -15,7 +15,6 @@ from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note
 from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.measured import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.runtime import Interpreter
@@ -132,11 +131,10 @@ class Rounds:
             _note_end(folder, error)
             if RoundDir(folder).is_planned:
                 with suppress(WriteError):
-                    store.save_outcome(folder, measure.measured(folder))
+                    store.measure_round(folder)
             raise
         _note_end(folder)
-        outcome = measure.measured(folder)
-        store.save_outcome(folder, outcome)
+        outcome = store.measure_round(folder)
         failed = dict.fromkeys(failure.host for failure in outcome.failures if failure.host)
         if outcome.ended_well and (hosts := [*failed][:_FETCHED]):
             for line in self._engine.fetch_late_logs([folder], hosts):
@@ -182,7 +180,7 @@ class Rounds:
 
     def _measure_again(self, folder: Path) -> None:
         with self._records.collecting_write_errors():
-            store.save_outcome(folder, measure.measured(folder))
+            store.measure_round(folder)
 
 
 def _note_end(folder: Path, error: BaseException | None = None) -> None:

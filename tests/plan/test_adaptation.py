@@ -15,7 +15,7 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.page import section
+from pytest_flagperf.report.page import page as run_page
 from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored import files
@@ -173,7 +173,7 @@ def test_additions_are_deviations_but_do_not_make_rounds_incomparable(tmp_path: 
 def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
     plan = plan_of(adapt(tmp_path))
     files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42, "hosts": []})
-    page = section._config(RoundDir(tmp_path).read_plan())
+    page = run_page._config(RoundDir(tmp_path).read_plan())
     assert f"Vendor additions: {len(plan.additions)} beside the config" in page
     for text in (
         f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch",

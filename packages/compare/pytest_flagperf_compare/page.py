@@ -29,7 +29,7 @@ from pytest_flagperf.report.page.html import (
     state,
     table,
 )
-from pytest_flagperf.report.page.section import MAX_SERIES_BYTES
+from pytest_flagperf.report.page.page import MAX_SERIES_BYTES
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import meaning

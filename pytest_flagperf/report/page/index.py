@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from pytest_flagperf.report.page import charts, page, trends
+from pytest_flagperf.report.page import charts, trends
 from pytest_flagperf.report.page.case_table import cell
 from pytest_flagperf.report.page.comparisons import machines, scaling
+from pytest_flagperf.report.page.headline import headline
 from pytest_flagperf.report.page.html import (
     Markup,
     Name,
@@ -80,7 +81,7 @@ def standalone(folder: Path, directories: Sequence[Path], to: Path, problems: li
     between = f" from {' to '.join(times)} UTC" if times else ""
     about = f"{count(len(runs), 'run')}{between}; each case by its newest run"
     parts = [
-        page.headline(rows),
+        headline(rows),
         f'<p class="soft">{escape(about)}</p>',
         "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
         overview(rows, {}, _COLUMNS),

@@ -6,41 +6,71 @@ Cases are read one after the other, and long logs and series only in part, so me
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from flagperf_driver.addresses import HIDDEN
-from pytest_flagperf.report.page import limits, machine, trends
+from flagperf_driver.layout import rank_log
+from flagperf_driver.node.logs.samples import Samples
+from pytest_flagperf.kind import kind_of
+from pytest_flagperf.report.page import (
+    charts,
+    drawings,
+    limits,
+    machine,
+    pairs,
+    points,
+    profile,
+    sampled_charts,
+    step_times,
+    time_parts,
+    trends,
+)
 from pytest_flagperf.report.page.comparisons import comparisons
-from pytest_flagperf.report.page.html import address, anchor, css_class, document, folded, page_of, script, style
+from pytest_flagperf.report.page.failures import excerpts, failures, logs_shown
+from pytest_flagperf.report.page.headline import headline, machine_and_run
+from pytest_flagperf.report.page.html import (
+    Name,
+    Number,
+    address,
+    anchor,
+    css_class,
+    document,
+    figures,
+    folded,
+    items,
+    linked,
+    page_of,
+    script,
+    state,
+    style,
+    table,
+)
 from pytest_flagperf.report.page.rows import Row, overview, row_of
-from pytest_flagperf.report.page.section import Detail, section
+from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
 from pytest_flagperf.results.comparing.trend import Trend
-from pytest_flagperf.results.figures.statistics import finite
-from pytest_flagperf.results.figures.units import count, quantity
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.figures.kinds import meaning
+from pytest_flagperf.results.figures.statistics import Summary, few, finite, summarize
+from pytest_flagperf.results.figures.units import SCALED, compared, count, quantity
+from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.measured import marks
+from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
 from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import RunInfo
+from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import (
     BAD,
-    EXPECTED,
-    FAILED,
-    PASSED,
-    STATES,
-    UNFINISHED,
+    KNOWN_PROBLEM,
     CaseResult,
     CaseSummary,
-    counted_marks,
-    not_judged,
-    state_with_code,
     summarize_case,
 )
-from pytest_flagperf.stored import layout
-from pytest_flagperf.stored.round_dir import case_folders, rounds_of
+from pytest_flagperf.stored import FormatError, layout
+from pytest_flagperf.stored.layout import OUTCOME, PLAN, round_folder
+from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, StoredPlan
+from pytest_flagperf.stored.round_dir import RoundDir, case_folders, rounds_of
 
 TARGET_BYTES = 2_500_000
 """The target size of the page; with many cases the charts have fewer points."""
@@ -54,11 +84,30 @@ _MAX_EARLIER_RUNS, _MAX_EARLIER_ROUNDS = 20, 1500
 """The maximum number of earlier runs in the trend of a case, and of their rounds that are read for all cases."""
 _MAX_OPEN = 20
 """The maximum number of failed cases that are open at first."""
-_MAX_SHOWN = 10
-"""The number of lines in the headline from which on the others are folded."""
-_MAX_LISTED = 30
-"""The maximum number of cases in the headline; the table has all of them."""
-_FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
+FIRST = (
+    "p_whole", "p_train", "p_core", "mfu", "padding_share", "e2e_time", "time_to_target", "step_time_p50",
+    "step_time_p90", "step_time_p99", "peak_memory",
+)  # fmt: skip
+"""The figures after the metric of the suite; all others are folded."""
+MAX_SERIES_BYTES = 192 * 1024
+_MIN_LOG_BYTES = 8 * 1024
+_IDLE = "idle"
+"""The reason for low clocks of a device without work, which is not shown."""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """The level of detail of the charts."""
+
+    points: int = charts.MAX_POINTS
+    """The maximum number of points of a line."""
+    samples: int = 1200
+    """The maximum number of points of all lines in a chart of hosts, devices or ranks."""
+    bytes: int = MAX_SERIES_BYTES
+    """The bytes that are read of a file of samples, and of all rank logs of a round; of longer files, parts."""
+
+    def per_line(self, lines: int) -> int:
+        return max(min(self.points, self.samples // max(min(lines, charts.MAX_LINES), 1)), 24)
 
 
 def standalone(run_dir: Path, page: Path, problems: list[str] | None = None) -> str:
@@ -88,14 +137,13 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
         measurements += [outcome for outcome in case.outcomes if outcome.points]
         opened += summary.state in BAD
         opened_here = summary.state in BAD and opened <= _MAX_OPEN
-        history = _history(row.trend, run_dir, page_dir)
-        sections.append((row, _section(case, summary, case_dir, page_dir, detail, history, opened_here)))
+        sections.append((row, section(case, summary, row.trend, case_dir, page_dir, detail, opened_here)))
     sections.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in sections]
     of_rows = limits.of_rows(rows, measurements)
     parts = [
         headline(rows, info),
-        _machine_and_run(rows, info, run_dir, page_dir),
+        machine_and_run(rows, info, run_dir, page_dir),
         "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
         overview(rows, of_rows),
         comparisons(rows),
@@ -138,27 +186,6 @@ class _Earlier:
         ]
 
 
-def _history(trend: Trend | None, run_dir: Path, page_dir: Path) -> str:
-    """Return the trend of a case's main figure, with links to the pages of the earlier runs."""
-    return trends.html(trend, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
-
-
-def _section(
-    case: CaseResult,
-    summary: CaseSummary,
-    case_dir: Path,
-    page_dir: Path,
-    detail: Detail,
-    history: str,
-    opened: bool,
-) -> str:
-    try:
-        return section(case, summary, case_dir, page_dir, detail, history, opened)
-    except Exception as error:  # unforeseen content of files must not affect other cases
-        reason = f"{case_dir}: cannot show the details: {type(error).__name__}: {error}"
-        return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'
-
-
 def _detail(run_dir: Path) -> Detail:
     """Return the detail of the charts for the number of rounds."""
     folders = case_folders(run_dir)
@@ -174,149 +201,373 @@ def _detail(run_dir: Path) -> Detail:
     )
 
 
-# -- the headline --------------------------------------------------------------------------------------------
+# -- the section of a case ------------------------------------------------------------------------------------
 
 
-def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
-    """Return the verdict in a sentence, and a line for each case that needs attention."""
-    bad = [row for row in rows if row.summary.state in BAD]
-    others = [row for row in rows if row.summary.state in (UNFINISHED, EXPECTED)]
-    with_code = _with_code(rows)
-    not_run = info.not_run if info else ()
-    lines = [_reason(row) for row in (*bad[:_MAX_LISTED], *others[:_MAX_LISTED])]
-    more = len(bad) + len(others) - len(lines)
-    if more:
-        lines.append(f'<li>and {count(more, "more case")}: <a href="#overview">see the overview</a></li>')
-    marks = [(row, f"{phrase}: {sentence}") for row in rows for phrase, sentence in row.summary.marks.items()]
-    lines += [f"<li>{row.linked}: {escape(text)}</li>" for row, text in marks[:_MAX_LISTED]]
-    lines += [f"<li>{row.linked}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
-    if len(with_code) > _MAX_LISTED:
-        lines.append(f"<li>and {count(len(with_code) - _MAX_LISTED, 'more case')} with vendor code</li>")
-    lines += [f"<li>not run: {escape(line)}</li>" for line in not_run[:_MAX_LISTED]]
-    if len(not_run) > _MAX_LISTED:
-        lines.append(f"<li>and {count(len(not_run) - _MAX_LISTED, 'more case')} not run</li>")
-    kind = FAILED if bad or not rows else EXPECTED if others else PASSED
-    shown, rest = (lines, []) if len(lines) <= _MAX_SHOWN + 2 else (lines[:_MAX_SHOWN], lines[_MAX_SHOWN:])
-    listed = f"<ul>{''.join(shown)}</ul>" if shown else ""
-    listed += folded(f"{len(rest)} more lines", f"<ul>{''.join(rest)}</ul>") if rest else ""
-    return f'<div class="headline {css_class(kind)}" id="summary"><p>{_verdict(rows, len(not_run))}</p>{listed}</div>'
+def section(
+    case: CaseResult,
+    summary: CaseSummary,
+    trend: Trend | None,
+    case_dir: Path,
+    page_dir: Path,
+    detail: Detail,
+    opened: bool,
+) -> str:
+    """Return the section of a case, which opens on a click or by a link to its anchor."""
+    about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
+    try:
+        body = "".join(_body(case, summary, trend, case_dir, page_dir, detail))
+    except Exception as error:  # unforeseen content of files must not affect other cases
+        reason = f"{case_dir}: cannot show the details: {type(error).__name__}: {error}"
+        return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'
+    state_class, is_open = css_class(summary.state), " open" if opened else ""
+    return (
+        f'<details class="case" id="{anchor(case.case)}" data-state="{state_class}" data-about="{about}"{is_open}>'
+        f"<summary>{_summary(case, summary)}</summary><div>{body}</div></details>"
+    )
 
 
-def _with_code(rows: Sequence[Row]) -> list[Row]:
-    """Return the cases that passed with vendor code."""
-    return [row for row in rows if row.summary.state == PASSED and row.summary.vendor_code]
-
-
-def _verdict(rows: Sequence[Row], not_run: int) -> str:
-    """Return for example ``2 of 12 cases failed, 9 passed`` or ``6 of 6 cases converged; alpha on 8 cards is ...``."""
-    if not rows:
-        return "No results"
-    numbers = Counter(row.summary.state for row in rows)
-    first, *others = (name for name in STATES if numbers[name])
-    word = "converged" if first == PASSED and all(row.converged for row in rows) else first
+def _summary(case: CaseResult, summary: CaseSummary) -> str:
+    rates = [(name, value) for name in ("p_whole", MAIN_THROUGHPUT) if (value := case.median(name)) is not None]
     parts = [
-        f'<span class="{css_class(first)}">{numbers[first]} of {count(len(rows), "case")} {word}</span>',
-        *(f'<span class="{css_class(name)}">{numbers[name]} {name}</span>' for name in others),
+        *summary.marks,
+        f"with {summary.vendor_code}" if summary.vendor_code else "",
+        metric(case.outcomes),
+        *(f"{name} {quantity(value, case.outcomes[0].rate_unit)}" for name, value in rates),
+        case.speedup_text and f"speed-up {case.speedup_text}",
     ]
-    with_code = _with_code(rows)
-    parts += [f"{len(with_code)} with vendor code"] if with_code else []
-    parts += not_judged(row.summary for row in rows)
-    parts += counted_marks(row.summary for row in rows)
-    parts += [f"{not_run} not run"] if not_run else []
-    return "; ".join([", ".join(parts), *map(escape, filter(None, (_scaling(rows), _baselines(rows))))])
+    figures = "".join(f"<span>{escape(part)}</span>" for part in parts if part)
+    return f"{state(summary.state)}<strong>{escape(case.case)}</strong>{figures}"
 
 
-def _scaling(rows: Sequence[Row]) -> str:
-    """Return how much faster most cards are than one, such as ``alpha on 2 cards is 1.66 times as fast as on one``.
+def _body(
+    case: CaseResult, summary: CaseSummary, trend: Trend | None, case_dir: Path, page_dir: Path, detail: Detail
+) -> Iterator[str]:
+    rounds = case.outcomes
+    plan, problem = _read_plan(case_dir / round_folder(rounds[0].round))
+    yield _about(rounds)
+    yield f"<p>Run this case again: {machine.command(machine.of_case(rounds[0], plan))}</p>{problem}"
+    yield from _verdicts(case, _warnings(summary, rounds))
+    per_line = detail.per_line(len(rounds) * 2)
+    drawn = list(kind_of(rounds[0]).charts(rounds, per_line))
+    yield f"<h3>{rounds[0].kind.capitalize()}</h3>{charts.html(drawn)}" if any(drawn) else ""
+    yield drawings.html(rounds)
+    run_dir = case_dir.parent
+    history = trends.html(trend, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
+    yield f"<h3>History</h3>{history}" if history else ""
+    yield time_parts.html({f"round {outcome.round}": outcome for outcome in rounds})
+    yield _memory(rounds, plan.memory) if plan else ""
+    yield _differences(plan) if plan else ""
+    yield _figures(rounds)
+    yield "".join(map(points.html, rounds))
+    yield pairs.html(rounds)
+    yield profile.html(rounds)
+    shown = logs_shown(rounds)
+    for outcome in rounds:
+        listed = frozenset(rank_log(rank) for number, rank in shown if number == outcome.round and rank is not None)
+        round_dir = case_dir / round_folder(outcome.round)
+        yield _round(round_dir, outcome, page_dir, detail, listed, only=len(rounds) == 1)
+    yield _config(plan) if plan else ""
+    yield _facts("Environment", [(outcome.round, outcome.environment) for outcome in rounds])
+    yield _facts("Machine", [(outcome.round, _flat(outcome.machine)) for outcome in rounds])
+    fingerprints = [(outcome.round, _flat(outcome.fingerprint)) for outcome in rounds]
+    yield _facts("Fingerprint: settings that must be the same to compare figures", fingerprints)
 
-    A speed-up above the number of cards is noise.
-    """
-    good = [row for row in rows if row.summary.state not in (*BAD, UNFINISHED)]
-    scaled = [row for row in good if row.speedup is not None and row.speedup <= row.cards]
-    most = max((row.cards for row in scaled), default=1)
-    ordered = sorted((row.speedup or 0.0, row.model) for row in scaled if row.cards == most)
-    if most < 2:
+
+def _about(rounds: Sequence[Outcome]) -> str:
+    first = rounds[0]
+    notes = [
+        machine.named(first.vendor, first.hardware),
+        f"{count(first.nnodes, 'host')} x {count(first.nproc, 'card')}",
+        *marks.of_rounds(rounds),
+        first.scale and f"{first.scale} scale",
+        first.environment.get("precision", ""),
+        "synthetic data" if first.synthetic else "",
+        "throughput only" if first.throughput_only else "",
+        "parity: judged by the reference's loss curve, not by the target" if first.parity_samples is not None else "",
+        f"{sum(outcome.ok for outcome in rounds)} of {count(len(rounds), 'round')} finished",
+        _validity(rounds),
+    ]
+    return f'<p class="soft">{escape(", ".join(note for note in notes if note))}</p>'
+
+
+def _validity(rounds: Sequence[Outcome]) -> str:
+    """Return how many of the finished rounds are valid; a round with a validity warning is invalid."""
+    finished = [outcome for outcome in rounds if outcome.ok]
+    invalid = [str(outcome.round) for outcome in finished if outcome.validity_warnings]
+    if not invalid:
+        return "all valid" if len(finished) > 1 else "valid" if finished else ""
+    return f"invalid: round{'s' if len(invalid) > 1 else ''} {', '.join(invalid)} (see the warnings)"
+
+
+def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
+    """Return the marks, the known problems and the warnings of the case, and the number of skipped log lines."""
+    lines = [
+        f"round {outcome.round}: {count(outcome.broken_lines, 'broken log line')} skipped"
+        for outcome in rounds
+        if outcome.broken_lines
+    ]
+    stated = [f"{phrase}: {sentence}" for phrase, sentence in summary.marks.items()]
+    stated += [f"{KNOWN_PROBLEM}: {text}" for text in summary.known_problems]
+    return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*stated, *summary.warnings, *lines))
+
+
+def _verdicts(case: CaseResult, warnings: str) -> Iterator[str]:
+    """Yield the failures as a list, the warnings, and the passed verdicts as a table."""
+    verdicts = list(dict.fromkeys(case.all_verdicts))
+    yield failures(case.outcomes, verdicts)
+    yield warnings
+    if not verdicts:
+        yield '<p class="warning">no verdicts</p>'
+    passed = [verdict for verdict in verdicts if verdict.ok]
+    yield folded(f"{count(len(passed), 'passed verdict')}", _passed_verdicts(passed))
+
+
+def _passed_verdicts(verdicts: Sequence[Verdict]) -> str:
+    """Return a table with one row for the verdicts of all rounds with the same name and expected value."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for verdict in verdicts:
+        groups.setdefault((verdict.name, verdict.expected), []).append(verdict.got)
+    rows = [
+        (Name(name), Number(f"{len(got)} x"), ", ".join(dict.fromkeys(got)), expected)
+        for (name, expected), got in groups.items()
+    ]
+    return table(("verdict", "passed", "got", "expected"), rows) if rows else ""
+
+
+# -- figures -------------------------------------------------------------------------------------------------
+
+
+def _figures(rounds: Sequence[Outcome]) -> str:
+    """Return the main figures, and folded the other figures and the methods of measurement."""
+    names = _names(rounds)
+    if not names:
         return ""
-    (low, slowest), (high, fastest) = ordered[0], ordered[-1]
-    if len(ordered) == 1:
-        return f"{fastest} on {most} cards is {high:.2f} times as fast as on one"
-    return f"{most} cards are {low:.2f} ({slowest}) to {high:.2f} times ({fastest}) as fast as one"
+    first = [name for name in names if name in (rounds[0].target.name, *rounds[0].judged, *FIRST)]
+    rest = [name for name in names if name not in first]
+    text = few(sum(outcome.ok for outcome in rounds)) if len(rounds) > 1 else None
+    note = f'<p class="soft">{escape(text)}</p>' if text else ""
+    more = _figures_table(rest, rounds) if rest else ""
+    methods = table(("figures", "better", "method"), _methods(names, rounds))
+    return (
+        f"<h3>Figures</h3>{note}{_figures_table(first, rounds)}{folded(count(len(rest), 'more figure'), more)}"
+        f"{folded('Methods of measurement', methods)}"
+    )
 
 
-def _reason(row: Row) -> str:
-    """Return the first reason in a few words, how many more there are, and what to do."""
-    reasons = row.summary.short or row.summary.expected or (row.summary.state,)
-    more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
-    code = f" <small>({escape(state_with_code(row.summary))})</small>" if row.summary.vendor_code else ""
-    advice = f'<span class="advice">{escape(row.advice)}</span>' if row.advice else ""
-    return f"<li>{row.linked}: {escape(reasons[0])}{more}{code}{advice}</li>"
+def _names(rounds: Sequence[Outcome]) -> list[str]:
+    names = dict.fromkeys(metric.name for outcome in rounds for metric in outcome.metrics)
+    first = [name for name in (rounds[0].target.name, *rounds[0].judged, *FIRST) if name in names]
+    return list(dict.fromkeys([*first, *names]))
 
 
-def _machine_and_run(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:
-    """Return the machine and the time of the run in one line, which opens to all that is known of both."""
-    groups = {name: [row for row in rows if row.machine == name] for name in dict.fromkeys(row.machine for row in rows)}
-    shapes = {name: [row.shape for row in group] for name, group in groups.items()}
-    facts = {name: [row.facts for row in group] for name, group in groups.items()}
-    started = "" if info is None or info.started_ms is None else _started(info)
-    content = _again(info) + (machine.block(shapes, facts) if rows else "") + _facts(rows, info, run_dir, page_dir)
-    return folded("; ".join(filter(None, (machine.line(shapes, facts), started))) or "Run", content)
+def _figures_table(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
+    """Return a table of median, mean and variation over the finished rounds, and the value of each round."""
+    metric, of_suite = rounds[0].target.name, {figure.name: figure.about for figure in rounds[0].figures}
+    meanings = [meaning(name, metric, of_suite) for name in names]
+    if len(rounds) == 1:
+        return figures(("figure", "value"), [(name, _value(rounds[0], name)) for name in names], meanings)
+    head = ("figure", *_STATISTICS, *(f"round {outcome.round}" for outcome in rounds))
+    return figures(head, [_figures_row(name, rounds) for name in names], meanings)
 
 
-def _facts(rows: Sequence[Row], info: RunInfo | None, run_dir: Path, page_dir: Path) -> str:
-    versions = info.versions.items() if info is not None else ()
-    facts = {
-        "Versions": escape(", ".join(f"{name} {version}" for name, version in versions)),
-        "Controller": "" if info is None else escape(_controller(info)),
-        "Files": ", ".join(_files(run_dir, page_dir)),
-        "Warnings": escape(_warnings(rows)),
-    }
-    items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts.items() if text)
-    return f'<dl class="facts">{items}</dl>' if items else ""
+_STATISTICS = ("median", "mean", "95 % confidence interval of the mean", "coefficient of variation")
 
 
-def _controller(info: RunInfo) -> str:
-    """Return the load and memory of the machine that ran pytest, and what pytest-flagperf used."""
-    figures, parts = info.controller, []
-    if {"cores", "load_1min", "memory", "memory_available"} <= figures.keys():
-        memory = f"{quantity(figures['memory_available'], 'bytes')} of {quantity(figures['memory'], 'bytes')}"
-        parts.append(
-            f"load {figures['load_1min']:.2f} on {figures['cores']:.0f} cores, {memory} memory available before the run"
-        )
-    if {"harness_cpu_s", "harness_memory"} <= figures.keys():
-        used = f"{quantity(figures['harness_cpu_s'], 's')} of CPU time, {quantity(figures['harness_memory'], 'bytes')}"
-        parts.append(f"pytest-flagperf used {used}")
-    return "; ".join(parts)
+def _record(name: str, rounds: Sequence[Outcome]) -> MetricValue:
+    return next(metric for outcome in rounds if (metric := outcome.metric(name)) is not None)
 
 
-def _again(info: RunInfo | None) -> str:
-    """Return the command of the run, which can be copied."""
-    if info is None or not info.command:
+def _methods(names: Sequence[str], rounds: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """Return a row for the figures that were measured in the same way."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        record = _record(name, rounds)
+        samples = f" ({count(record.samples, 'measurement')})" if record.samples is not None else ""
+        groups.setdefault((record.direction or "", f"{record.how}{samples}"), []).append(name)
+    return [(", ".join(group), direction, method) for (direction, method), group in groups.items()]
+
+
+def _figures_row(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
+    finished = [outcome for outcome in rounds if outcome.ok]
+    summary = summarize(outcome.value(name) for outcome in finished)
+    outliers = {finished[index].round for index in summary.outliers}
+    values = (_value(outcome, name, outlier=outcome.round in outliers) for outcome in rounds)
+    unit = _record(name, rounds).unit
+    cells = (*_statistics(summary, unit), *values)
+    if unit != rounds[0].rate_unit or unit in SCALED:
+        return (name, *cells)
+    # The unit of a throughput is long, so only the first cell has it.
+    return (f"{name} [{unit}]", *(cell.replace(f" {unit}", "") for cell in cells))
+
+
+def _statistics(summary: Summary, unit: str) -> tuple[str, ...]:
+    if summary.median is None:
+        return "", "", "", ""
+    interval = ""
+    if summary.interval is not None:
+        low, high = compared(*summary.interval, unit)
+        interval = f"{low} to {high}"
+    variation = "" if summary.variation is None else quantity(summary.variation, "share")
+    return quantity(summary.median, unit), quantity(summary.mean, unit), interval, variation
+
+
+def _value(outcome: Outcome, name: str, *, outlier: bool = False) -> str:
+    metric = outcome.metric(name)
+    if metric is None:
         return ""
-    words = info.command if info.command[0] == "pytest" else ("pytest", *info.command)
-    note = f"replace {HIDDEN} by the hidden value" if any(HIDDEN in word for word in words) else ""
-    return f"<p>Run again: {machine.command(words, note)}</p>"
+    return quantity(metric.value, metric.unit) + (" (outlier)" if outlier else "")
 
 
-def _baselines(rows: Sequence[Row]) -> str:
-    compared = [row.meets_baseline for row in rows if row.meets_baseline is not None]
-    worse = compared.count(False)
-    return f"{len(compared)} compared with accepted baselines, {worse or 'none'} worse" if compared else ""
+def _memory(rounds: Sequence[Outcome], parts: Mapping[str, float]) -> str:
+    """Return the parts of a rank's memory as estimated before the run, beside the measured peak; empty without them."""
+    peaks = [peak for outcome in rounds if (peak := outcome.value("peak_memory")) is not None]
+    if not parts or not sum(parts.values()):
+        return ""
+    whole = sum(parts.values())
+    measured = f", measured peak {quantity(max(peaks), 'bytes')}" if peaks else ""
+    bar = charts.stacked(f"estimate{measured}", parts, "bytes", max([whole, *peaks]), list(parts))
+    return f"<h3>Memory of a rank</h3>{bar}"
 
 
-def _started(info: RunInfo) -> str:
-    assert info.started_ms is not None
-    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_ms / 1000))
-    if info.ended_ms is None:
-        return text
-    return f"{text}, took {quantity((info.ended_ms - info.started_ms) / 1000, 's')}"
+# -- rounds --------------------------------------------------------------------------------------------------
 
 
-def _files(run_dir: Path, page_dir: Path) -> Iterator[str]:
-    for name, description in _FILES:
-        if (run_dir / name).is_file():
-            yield f'<a href="{address(run_dir / name, page_dir)}">{name}</a> ({description})'
+def _round(
+    round_dir: Path,
+    outcome: Outcome,
+    page_dir: Path,
+    detail: Detail,
+    listed: frozenset[str],
+    *,
+    only: bool,
+) -> str:
+    """Return the charts and logs of a round; ``listed``: the logs whose last lines are among the failures."""
+    monitored = monitors.read(round_dir, detail.bytes)
+    devices = sum(len(samples.devices) for samples in monitored.values())
+    per_device, per_host = detail.per_line(devices), detail.per_line(len(monitored) * 2)
+    drawn = [
+        *sampled_charts.devices(monitored, outcome.phases, per_device),
+        *sampled_charts.hosts(monitored, outcome.phases, per_host),
+    ]
+    ranks = step_times.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _MIN_LOG_BYTES))
+    parts = [
+        _course(outcome),
+        charts.html(drawn),
+        charts.html([charts.rank_steps(ranks, detail.per_line(len(ranks)))]),
+        charts.rank_bars(ranks),
+        _notes(monitored),
+        "" if outcome.ok else excerpts(round_dir, outcome, listed),
+        _files(outcome, round_dir, page_dir),
+    ]
+    return folded(f"Round {outcome.round}: devices, hosts, ranks and logs", "".join(parts), open_=only)
 
 
-def _warnings(rows: Sequence[Row]) -> str:
-    numbers = [len(row.summary.warnings) for row in rows if row.summary.warnings]
-    return f"{count(sum(numbers), 'warning')} in {count(len(numbers), 'case')}" if numbers else ""
+def _course(outcome: Outcome) -> str:
+    parts = [
+        f"seed {outcome.seed}",
+        "finished" if outcome.ok else f"not finished ({outcome.state})",
+        ("invalid" if outcome.validity_warnings else "valid") if outcome.ok else "",
+        f"stopped by: {outcome.stop_reason}" if outcome.stop_reason else "",
+    ]
+    if outcome.started_ms is not None and outcome.ended_ms is not None:
+        parts.append(f"took {quantity((outcome.ended_ms - outcome.started_ms) / 1000, 's')}")
+    return f'<p class="soft">{escape(", ".join(part for part in parts if part))}</p>'
+
+
+def _notes(monitored: Mapping[str, Samples]) -> str:
+    """Return the notes of the samplers, and the devices whose clocks were throttled."""
+    notes = [f"{folder}: {note}" for folder, samples in monitored.items() for note in monitors.notes(samples)]
+    throttled = [line for folder, samples in monitored.items() for line in _throttled(folder, samples)]
+    return items([*notes, *throttled], "soft")
+
+
+def _throttled(folder: str, samples: Samples) -> Iterator[str]:
+    """Yield a line for each reason of throttling, with its devices."""
+    by_reason: dict[str, dict[int, float]] = {}
+    for index, reasons in sorted(samples.throttle.items()):
+        for reason, share in reasons.items():
+            by_reason.setdefault(reason, {})[index] = share
+    for reason, shares in by_reason.items():
+        if reason != _IDLE:
+            devices = f"device{'s' if len(shares) > 1 else ''} {', '.join(map(str, shares))}"
+            extremes = min(shares.values()), max(shares.values())
+            times = " to ".join(dict.fromkeys(quantity(share, "share") for share in extremes))
+            yield f"{folder}, {devices}: clocks throttled by {reason} for {times} of the time"
+
+
+def _files(outcome: Outcome, round_dir: Path, page_dir: Path) -> str:
+    """Return links to the logs, by host, and to the raw files of a round."""
+    folders: dict[str, list[str]] = {}
+    for name in [*outcome.logs, *(name for name in (PLAN, OUTCOME) if (round_dir / name).is_file())]:
+        folder, _, file = name.rpartition("/")
+        folders.setdefault(folder, []).append(linked(file, address(round_dir / name, page_dir)))
+    listed = [f"{escape(folder)}{folder and ': '}{', '.join(links)}" for folder, links in folders.items()]
+    return f"<p>Files: {'; '.join(listed)}</p>" if listed else ""
+
+
+# -- configuration -------------------------------------------------------------------------------------------
+
+
+def _read_plan(round_dir: Path) -> tuple[StoredPlan | None, str]:
+    """Return the plan of a round, or what is wrong with its file."""
+    try:
+        return RoundDir(round_dir).read_plan(), ""
+    except FormatError as error:
+        return None, f'<p class="bad">{escape(str(error))}</p>'
+
+
+def _differences(plan: StoredPlan) -> str:
+    """Return the values of the config that differ from the suite's, each with its source."""
+    rows = [
+        (item.key, repr(item.value), repr(item.reference), f"{item.file}:{item.line}" if item.line else item.file)
+        for item in plan.deviations
+    ]
+    verb = "differs" if len(rows) == 1 else "differ"
+    title = f"Config: {count(len(rows), 'value')} {verb} from the suite's"
+    return f"<h3>{title}</h3>{table(('key', 'value', 'suite', 'source'), rows)}" if rows else ""
+
+
+def _config(plan: StoredPlan) -> str:
+    """Return the other values of the resolved config by their files, and what the vendor adds."""
+    shown = {item.key for item in plan.deviations}
+    files: dict[str, list[tuple[str, ...]]] = {}
+    for key, value in sorted(plan.values.items()):
+        if key not in shown:
+            files.setdefault(value.file, []).append((key, repr(value.value), str(value.line or "")))
+    tables = [f"<h4>{escape(file)}</h4>{table(('key', 'value', 'line'), rows)}" for file, rows in files.items()]
+    title = f"Config: {count(sum(map(len, files.values())), 'value')} as in the suite"
+    return folded(title, "".join(tables)) + _additions(plan)
+
+
+def _additions(plan: StoredPlan) -> str:
+    """What the vendor has in place of the suite's own, beside its config."""
+    rows = [(item.name, item.value, item.reference, item.where) for item in plan.additions]
+    title = f"Vendor additions: {len(rows)} beside the config"
+    return folded(title, table(("what", "here", "without it", "from"), rows)) if rows else ""
+
+
+def _facts(title: str, rounds: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+    """Return a table of facts; facts that differ between rounds are listed for each round."""
+    names = dict.fromkeys(name for _, facts in rounds for name in facts)
+    rows = []
+    for name in names:
+        texts = [str(facts.get(name, "unknown")) for _, facts in rounds]
+        if len(set(texts)) > 1:
+            texts = [f"round {number}: {text}" for (number, _), text in zip(rounds, texts, strict=True)]
+        rows.append((name, "; ".join(dict.fromkeys(texts))))
+    return folded(title, table((), rows)) if rows else ""
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested facts to names and texts."""
+    texts: dict[str, str] = {}
+    for name, value in facts.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            texts.update(_flat(value, f"{key}, "))
+        elif isinstance(value, list | tuple):
+            texts[key] = ", ".join(map(str, value))
+        elif value is not None:
+            texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts

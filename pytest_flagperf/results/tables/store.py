@@ -66,6 +66,13 @@ def save_outcome(round_dir: Path, outcome: Outcome) -> Path:
     return RoundDir(round_dir).write_outcome(outcome.to_json())
 
 
+def measure_round(round_dir: Path) -> Outcome:
+    """Measure a round from its files, and store the outcome."""
+    outcome = measured(round_dir)
+    save_outcome(round_dir, outcome)
+    return outcome
+
+
 def load_outcome(round_dir: Path) -> Outcome:
     path = round_dir / layout.OUTCOME
     return Outcome.from_json(digests.read(path, SCHEMA), str(path))

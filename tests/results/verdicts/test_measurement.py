@@ -300,8 +300,8 @@ def test_the_hosts_of_a_measurement_before_the_run_are_given_back(
     engine = SimpleNamespace(run=lambda *_: lambda: given_back.append(True))
     run = SimpleNamespace(directory=SimpleNamespace(path=tmp_path), engine=engine)
     monkeypatch.setattr(
-        "pytest_flagperf.running.machine_check.measure.measured", lambda _: SimpleNamespace(ended_well=True)
+        "pytest_flagperf.running.machine_check.store.measure_round",
+        lambda _: SimpleNamespace(ended_well=True),
     )
-    monkeypatch.setattr("pytest_flagperf.running.machine_check.store.save_outcome", lambda *_: None)
     machine_check._measure(cast("Any", run), tiny_plan())
     assert given_back == [True]
