@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf.stored.round_dir import RoundFault
 from pytest_flagperf_compare import page as page_module
 from tests.helpers import many_cases
 from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
@@ -78,7 +79,7 @@ def test_a_case_without_a_valid_round_is_not_judged(tmp_path: Path, capsys: Capt
     for name in ("old", "new"):
         add_case(tmp_path / name, "converged_1x1", faster(1.0))
         finish(tmp_path / name)
-    assert output_of(capsys, "compare", tmp_path / "old", tmp_path / "new").endswith("; 1 case not judged\n")
+    assert output_of(capsys, "compare", tmp_path / "old", tmp_path / "new", code=2).endswith("; 1 case not judged\n")
 
 
 def test_a_change_within_the_noise_is_no_regression(tmp_path: Path, capsys: Capture) -> None:
@@ -116,7 +117,7 @@ def test_runs_like_the_old_one_tell_the_noise_from_run_to_run(tmp_path: Path, ca
 
 def test_lower_is_better_where_it_is(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old")
-    slow = with_metric(cases_of(old)[0].outcomes[0], "e2e_time", 100.0)
+    slow = with_metric(cases_of(old)[0].outcomes[0], "e2e_time", 15.0)
     new = run_of(tmp_path / "new", rounds=[lambda _: slow])
     assert "no regression" in output_of(capsys, "compare", old, new)
     assert "e2e_time went from" in output_of(capsys, "compare", old, new, "--metric=e2e_time", code=1)
@@ -158,9 +159,47 @@ def test_a_case_that_is_gone_is_a_regression(tmp_path: Path, capsys: Capture) ->
     add_case(new, "converged_1x1")
     finish(old)
     finish(new)
-    assert "toy:pytorch:CPU:1:2:1 is not in" in output_of(capsys, "compare", old, new, code=1)
-    assert "note: toy:pytorch:CPU:1:2:1 is not in" in output_of(capsys, "compare", old, new, "--common")
+    out = " ".join(output_of(capsys, "compare", old, new, code=1).split())
+    missing = f"{new} does not have 1 case of the old run: toy:pytorch:CPU:1:2:1"
+    assert f"missing: {missing}; --common compares without them" in out
+    assert "no regression; a change below" in out, "what is missing did not get worse"
+    assert out.endswith("; 1 case missing")
+    out = " ".join(output_of(capsys, "compare", old, new, "--common").split())
+    assert f"note: {missing}" in out
     assert "is only in" in output_of(capsys, "compare", new, old)
+
+
+def test_one_failed_round_is_a_regression_with_its_reason(tmp_path: Path, capsys: Capture) -> None:
+    """The other round of the new run is invalid: nothing else is judged."""
+    fault = RoundFault("killed", "localhost", 0, "rank 0 on localhost was killed by SIGKILL")
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01))
+    good, killed = faster(1.0, 1.0)
+    new = run_of(
+        tmp_path / "new",
+        rounds=[invalid(good), lambda one: replace(killed(one), state="failed", failures=(fault,), metrics=())],
+    )
+    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
+    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", page, code=1)
+    for text in (" ".join(out.split()), comment.read_text(), page.read_text()):
+        assert f"1 of 2 rounds failed, 0 of 2 did before: {fault.sentence}" in text
+        assert f"new: round 2 failed: {fault.sentence}" in text
+        assert "1 of 1 case regressed" in text
+    assert output_of(capsys, "compare", new, new, code=2), "as many failed before"
+
+
+def test_a_metric_that_chance_changes_by_more_than_half_is_not_judged(tmp_path: Path, capsys: Capture) -> None:
+    old = run_of(tmp_path / "old", rounds=faster(0.6, 1.0, 1.4))
+    new = run_of(tmp_path / "new", rounds=faster(0.5, 0.9, 1.3))
+    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
+    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", page, code=2)
+    for text in (" ".join(out.split()), comment.read_text(), page.read_text()):
+        assert "o case was judged; 1 case too noisy to judge" in text
+        assert "no regression" not in text.lower()
+        assert "and chance alone reaches 1" in text
+    steady = run_of(tmp_path / "steady", rounds=faster(0.9, 0.9, 0.91))
+    even = run_of(tmp_path / "even", rounds=faster(1.0, 1.0, 1.0))
+    assert "p_core went from" in output_of(capsys, "compare", even, steady, code=1), "the control"
+    assert "no regression" in output_of(capsys, "compare", old, new, "--threshold=300%"), "the user allows more"
 
 
 def test_a_figure_that_is_missing_now_is_a_regression(tmp_path: Path, capsys: Capture) -> None:
@@ -177,7 +216,7 @@ def test_of_more_runs_the_first_and_last_are_compared(tmp_path: Path, capsys: Ca
     assert f"note: 2 runs between not compared; flagperf report --all {tmp_path} shows all" in lines
     row = next(line for line in lines if line.startswith("  p_core")).split()
     assert row[1:] == ["1,684", "images/s", "842.1", "images/s", "-50.0", "%", "worse", "?"]
-    by_time = output_of(capsys, "compare", tmp_path).splitlines()
+    by_time = output_of(capsys, "compare", tmp_path, code=2).splitlines()
     assert by_time[0] == f"{runs['d']} -> {runs['a']}", "a folder's runs are in the order of their times"
 
 
@@ -213,7 +252,7 @@ def test_a_page_of_runs_without_a_success_is_written(tmp_path: Path, capsys: Cap
     same = {"key": "key-1", "one_card_key": "key-1"}
     old, new = (run_of(tmp_path / name, "crashed_rank", fingerprint=same) for name in ("old", "new"))
     output_of(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
-    assert "none of 1 round ended well" in (tmp_path / "compared.html").read_text()
+    assert "1 of 1 round failed, 1 of 1 did before" in (tmp_path / "compared.html").read_text()
 
 
 @pytest.mark.integration

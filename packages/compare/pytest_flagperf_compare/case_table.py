@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count, quantity, signed
 
-from .comparison import Change, Compared, Matched
+from .comparison import NOISY, Change, Compared, Matched
 
 HEAD = ("case", "metric", "old", "new", "change", "limit", "verdict")
 """``limit``: the smallest change for the worse that counts."""
 UNCHANGED, FAILED, TARGET_MISSED, NOT_JUDGED = "unchanged", "failed", "target missed", "not judged"
 GONE, LEFT_OUT, ADDED = "missing", "left out", "new"
 CHECK = f"{noise.IMPLAUSIBLE}: check the run"
-BAD = (noise.WORSE, FAILED, TARGET_MISSED, GONE)
+BAD = (noise.WORSE, FAILED, TARGET_MISSED)
 """The verdicts of cases that regressed."""
+UNDECIDED = (NOT_JUDGED, NOISY, CHECK)
+"""The verdicts of cases of which nothing can be said."""
+_ALONE = (GONE, LEFT_OUT, ADDED)
+"""The verdicts of cases that only one run has."""
 _ORDER = (noise.WORSE, noise.MISSING, noise.IMPLAUSIBLE, noise.CHANGED, noise.BETTER, noise.WITHIN)
 _UNKNOWN = "?"
 
@@ -64,21 +70,27 @@ def _implausible(case: Compared) -> str:
 
 
 def headline(cases: Sequence[Compared], rows: Sequence[CaseRow]) -> str:
-    """Return how many cases regressed, or that none did and the largest limit; then how many cases were not judged."""
-    bad = sum(row.verdict in BAD for row in rows)
-    undecided = sum(row.verdict == NOT_JUDGED for row in rows)
-    judged = sum(row.verdict not in (NOT_JUDGED, ADDED, LEFT_OUT) for row in rows)
-    rest = f"; {count(undecided, 'case')} not judged" if undecided else ""
+    """Return how many cases regressed, or that none did and the largest limit; then how many have another verdict."""
+    verdicts = Counter(row.verdict for row in rows)
+    bad = sum(verdicts[word] for word in BAD)
+    judged = len(rows) - sum(verdicts[word] for word in (*UNDECIDED, *_ALONE))
+    others = (*UNDECIDED, GONE) if judged else (NOISY, CHECK, GONE)
+    rest = "".join(f"; {count(verdicts[word], 'case')} {word}" for word in others if verdicts[word])
     if bad:
         return f"{bad} of {count(judged, 'case')} regressed{rest}"
     if not judged:
-        return "no case was judged"
+        return f"no case was judged{rest}"
     return f"no regression{_unseen(cases)}{rest}"
 
 
 def _unseen(cases: Sequence[Compared]) -> str:
     """Return the largest limit of all judged metrics: a smaller change cannot be seen in each case."""
-    changes = [(case.row.new.case, change) for case in cases for change in case.changes if change.judged]
+    changes = [
+        (case.row.new.case, change)
+        for case in cases
+        for change in case.changes
+        if change.judged and not change.is_noisy
+    ]
     limits = [
         (change.judgement.needed, f"{change.name} of {name}")
         for name, change in changes
@@ -93,8 +105,28 @@ def _unseen(cases: Sequence[Compared]) -> str:
 
 
 def not_judged(cases: Sequence[Compared]) -> list[str]:
-    """Return a sentence for each case that was not judged."""
-    return [f"{case.row.new.case}: not judged: {text}" for case in cases if (text := case.row.undecided)]
+    """Return a sentence for each case that was not judged, or of which a metric is too noisy."""
+    without = [f"{case.row.new.case}: {NOT_JUDGED}: {text}" for case in cases if (text := case.row.undecided)]
+    return without + [text for case in cases if (text := _too_noisy(case))]
+
+
+def _too_noisy(case: Compared) -> str:
+    noisy = [change for change in case.changes if change.is_noisy]
+    if not noisy or case.row.undecided:
+        return ""
+    change = max(noisy, key=lambda noisy: noisy.judgement.needed or 0.0)
+    return (
+        f"{case.row.new.case}: {NOISY}: {change.name} went from {' to '.join(change.texts)} ({change.share}), and "
+        f"chance alone reaches {limit(change)}; measure more rounds, on a machine without other work"
+    )
+
+
+def gone(matched: Matched, new: Path) -> str:
+    """Return a sentence about the cases that the new run does not have; empty without any."""
+    if not matched.lost:
+        return ""
+    cases = f"{count(len(matched.lost), 'case')} of the old run: {', '.join(matched.lost)}"
+    return f"{new} does not have {cases}; --common compares without them"
 
 
 def _row(case: Compared) -> CaseRow:
@@ -131,12 +163,13 @@ def _deciding(case: Compared) -> Change | None:
     worst = min(_ORDER.index(change.judgement.word) for change in judged)
     same = [change for change in judged if change.judgement.word == _ORDER[worst]]
     if _ORDER[worst] == noise.WITHIN:
-        return same[-1]
+        noisy = [change for change in same if change.is_noisy]
+        return max(noisy, key=lambda change: change.judgement.needed or 0.0) if noisy else same[-1]
     return max(reversed(same), key=lambda change: round(abs(change.judgement.change or 0.0), 3))
 
 
 def _verdict(case: Compared, change: Change | None) -> str:
-    if not any(outcome.ok for outcome in case.row.new.outcomes):
+    if case.row.fails_more_often:
         return FAILED
     if case.row.undecided:
         return NOT_JUDGED
@@ -145,4 +178,6 @@ def _verdict(case: Compared, change: Change | None) -> str:
         # Of regressions without a worse metric, a figure is missing or the target was missed.
         missing = change is not None and change.judgement.word == noise.MISSING
         return noise.WORSE if word == noise.WORSE or missing else TARGET_MISSED
-    return CHECK if word == noise.IMPLAUSIBLE else word or UNCHANGED
+    if word == noise.IMPLAUSIBLE:
+        return CHECK
+    return NOISY if any(change.is_noisy for change in case.changes) else word or UNCHANGED

@@ -1,12 +1,15 @@
 """Compare two stored runs, the old one first; exit code 1 if a metric is worse by more than its noise.
 
+Also if more rounds failed, fewer reached the target, or the new run lacks a case. Exit code 2 if nothing regressed, but
+a case could not be judged.
+
 Of more runs, or of a folder of runs in the order of their start, the first and the last one are compared. The first
 table has the verdict of each case. A metric regressed if its median over the valid rounds is worse by more than the
 threshold and by more than its noise. The noise is measured from run to run, on the runs in the old run's folder with
 the same config and machine; where there are too few of them, on the rounds of the old and the new run. Runs of
 different commits are compared, and the changed code is noted. Runs with another config or machine are compared only
-with --ignore-differences. Rounds with a validity warning decide nothing; if no case has valid rounds in both runs, the
-exit code is 2.
+with --ignore-differences. A case is not judged if a run has no valid round of it, or if chance alone changes a metric
+by more than half.
 """
 
 from __future__ import annotations
@@ -31,8 +34,10 @@ from pytest_flagperf.stored.plan import THROUGHPUTS
 from . import comment
 from .case_table import (
     HEAD,
+    UNDECIDED,
     CaseRow,
     case_rows,
+    gone,
     headline,
     implausible,
     limit,
@@ -102,7 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
         write_text(arguments.markdown, comment.of_comparison(page))
         written.append(f"wrote the comment {arguments.markdown}")
     print("\n".join(_lines(page, written)))
-    return 1 if page.regressions else 0 if any(case.row.undecided is None for case in page.cases) else 2
+    if page.regressions or page.gone:
+        return 1
+    return 2 if any(row.verdict in UNDECIDED for row in page.rows) else 0
 
 
 def _compare(old: StoredRun, new: StoredRun, arguments: argparse.Namespace) -> ComparisonPage:
@@ -124,12 +131,15 @@ def _compare(old: StoredRun, new: StoredRun, arguments: argparse.Namespace) -> C
     ]
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
     notes += [f"{row.name}: {text}" for row in matched.rows if (text := _explained(row, old, new))]
-    (notes if arguments.common else regressions).extend(f"{case} is not in {new.directory}" for case in matched.lost)
+    lost = gone(matched, new.directory)
+    if lost and arguments.common:
+        notes.append(lost.partition("; ")[0])
     return ComparisonPage(
         {first: old.directory, last: new.directory},
         tuple(cases),
         tuple(rows),
         tuple(regressions),
+        "" if arguments.common else lost,
         (*implausible(cases), *not_judged(cases)),
         tuple(notes),
         arguments.threshold,
@@ -149,6 +159,7 @@ def _lines(page: ComparisonPage, written: Sequence[str]) -> Iterator[str]:
     yield from (f"note: {text}" for text in (*page.notes, *written))
     yield from (f"warning: {text}" for text in page.suspect)
     yield from (f"regression: {text}" for text in page.regressions)
+    yield from (f"missing: {text}" for text in (page.gone,) if text)
     yield from wrapped(page.title)
 
 
@@ -218,6 +229,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     yield f"{row.name} (valid rounds: {' -> '.join(rounds)})"
     yield from (f"  different: {text}" for text in row.differences)
     yield from (f"  note: {text}" for text in row.notes)
+    yield from (line for text in row.failed for line in wrapped(f"  failed: {text}", "    "))
     yield from (line for text in row.invalid for line in wrapped(f"  invalid: {text}", "    "))
     if not case.changes:
         return

@@ -8,26 +8,29 @@ from pytest_flagperf.report.export import blocks
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
 
-from .case_table import ADDED, BAD, CHECK, HEAD, LEFT_OUT, NOT_JUDGED, CaseRow
-from .comparison import Compared, certainty
+from .case_table import BAD, CHECK, GONE, HEAD, LEFT_OUT, NOT_JUDGED, UNDECIDED, CaseRow
+from .comparison import NOISY, Compared, certainty
 from .page import ComparisonPage
 
 MARK = "<!-- flagperf compare -->"
 """The first line, by which a CI job finds its earlier comment and replaces it."""
 LIMIT = 65_000
 """The limit in bytes; GitHub refuses a comment of more than 65,536 characters."""
-_SIGNS = {**dict.fromkeys(BAD, "❌"), CHECK: "⚠️", LEFT_OUT: "❔", NOT_JUDGED: "❔", noise.BETTER: "🟢"}
+_SIGNS = {
+    **dict.fromkeys((*BAD, GONE), "❌"), CHECK: "⚠️", **dict.fromkeys((LEFT_OUT, NOT_JUDGED, NOISY), "❔"),
+    noise.BETTER: "🟢",
+}  # fmt: skip
 
 
 def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:
     """Return the verdict, the table of all cases, the regressions and, folded, all figures of each case."""
-    judged = any(row.verdict not in (NOT_JUDGED, LEFT_OUT, ADDED) for row in page.rows)
-    sign = _SIGNS["worse"] if page.regressions else "✅" if judged else _SIGNS[NOT_JUDGED]
+    undecided = any(row.verdict in UNDECIDED for row in page.rows)
+    sign = _SIGNS[noise.WORSE] if page.regressions or page.gone else _SIGNS[NOT_JUDGED] if undecided else "✅"
     runs = " → ".join(page.directories)
     parts = [
         blocks.lines([MARK, f"### {sign} flagperf: {blocks.text(f'{page.title}: {runs}')}"]),
         blocks.table(["", *HEAD], [_cells(row) for row in page.rows], left=3),
-        *_list(page.regressions),
+        *_list((*page.regressions, *filter(None, [page.gone]))),
         *_list(tuple(f"⚠️ {text}" for text in page.suspect)),
         *blocks.details(count(len(page.notes), "note"), page.notes),
         *(block for case in page.cases for block in _case(case, page.threshold)),
@@ -55,13 +58,14 @@ def _list(texts: Sequence[str]) -> Iterator[str]:
 
 def _case(case: Compared, threshold: float) -> Iterator[str]:
     """Yield a folded table of all figures, the differences between the runs, and how the noise was measured."""
-    if not case.changes and not case.row.invalid:
+    about = [*case.row.failed, *case.row.invalid]
+    if not case.changes and not about:
         return
     rows = [
         [blocks.text(text) for text in (change.name, *change.texts, change.share, change.word)]
         for change in case.changes
     ]
-    texts = [*(f"different: {text}" for text in case.row.differences), *case.row.invalid, *case.row.notes]
+    texts = [*(f"different: {text}" for text in case.row.differences), *about, *case.row.notes]
     texts += [certainty(case.changes, threshold), *(case.trend.sentences() if case.trend else ())]
     yield (
         blocks.lines([f"<details><summary>{blocks.code(case.row.name)}</summary>", ""]).rstrip("\n")

@@ -16,6 +16,9 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.plan import THROUGHPUTS
 
+NOISY = "too noisy to judge"
+NOISIEST = 0.5
+"""The noise, as a share of the old value, from which on a change that is within it says nothing."""
 SHOWN = (*THROUGHPUTS, "mfu", "step_time_p50", "time_to_target", "e2e_time", "peak_memory")
 
 
@@ -57,6 +60,14 @@ class Change:
         """The change of a judged metric in one word; empty without a change."""
         changed = self.judged and self.judgement.word in (noise.WORSE, noise.BETTER, noise.CHANGED, noise.IMPLAUSIBLE)
         return self.judgement.word if changed else ""
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether a judged metric stayed within a noise that would also hide a large change."""
+        limit = self.judgement.error.limit if self.judgement.error else 0.0
+        # A threshold above the noise is the user's wish.
+        hidden = self.judgement.word == noise.WITHIN and limit >= (self.judgement.needed or 0.0)
+        return self.judged and hidden and limit > NOISIEST
 
     def regression(self) -> str | None:
         """Return a sentence about a judged metric that is worse or missing, else None."""
@@ -109,6 +120,25 @@ class CaseRuns:
         return notes(self.old.outcomes[0], self.new.outcomes[0])
 
     @property
+    def failed(self) -> list[str]:
+        """A sentence for each failed round."""
+        return [
+            f"{name}: round {outcome.round} failed: {_failure(outcome)}"
+            for name, case in self.runs
+            for outcome in case.outcomes
+            if not outcome.ok
+        ]
+
+    @property
+    def fails_more_often(self) -> str | None:
+        """The failed rounds of the new run as a sentence, if all failed or a larger share than before; else None."""
+        then, now = ([outcome for outcome in case.outcomes if not outcome.ok] for case in (self.old, self.new))
+        of_old, of_new = len(self.old.outcomes), len(self.new.outcomes)
+        if len(now) < of_new and len(now) * of_old <= len(then) * of_new:
+            return None
+        return f"{len(now)} of {count(of_new, 'round')} failed, {len(then)} of {of_old} did before: {_failure(now[0])}"
+
+    @property
     def invalid(self) -> list[str]:
         """A sentence for each invalid round: it decides nothing."""
         return [
@@ -144,10 +174,9 @@ class CaseRuns:
         return tuple(self._change(name, name in judged, threshold, like) for name in names)
 
     def regressions(self, changes: Iterable[Change]) -> Iterator[str]:
-        ended = sum(outcome.ok for outcome in self.new.outcomes)
-        if not ended:
-            yield f"none of {count(len(self.new.outcomes), 'round')} ended well"
-        if not ended or self.undecided:
+        if self.fails_more_often:
+            yield self.fails_more_often
+        if self.undecided or not any(outcome.ok for outcome in self.new.outcomes):
             return
         yield from (text for change in changes if (text := change.regression()) is not None)
         then, now = (_converged(case) for case in (self.old, self.new))
@@ -259,6 +288,10 @@ def _converged(case: CaseResult) -> tuple[int, int] | None:
     case = replace(case, outcomes=tuple(outcome for outcome in case.outcomes if not outcome.validity_warnings))
     meant = sum(outcome.meant_to_converge for outcome in case.outcomes)
     return None if case.converged is None else (case.converged, meant)
+
+
+def _failure(outcome: Outcome) -> str:
+    return outcome.failures[0].sentence if outcome.failures else outcome.state
 
 
 def _percent(share: float) -> str:

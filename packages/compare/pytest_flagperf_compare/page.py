@@ -38,7 +38,7 @@ from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 
-from .case_table import ADDED, BAD, CHECK, LEFT_OUT, NOT_JUDGED, CaseRow, limit
+from .case_table import BAD, GONE, UNDECIDED, CaseRow, limit
 from .comparison import Compared, certainty
 
 _MAX_POINTS, _MIN_POINTS = 200, 15
@@ -61,6 +61,8 @@ class ComparisonPage:
     cases: tuple[Compared, ...]
     rows: tuple[CaseRow, ...]
     regressions: tuple[str, ...]
+    gone: str
+    """A sentence about the cases that the new run does not have and should; may be empty."""
     suspect: tuple[str, ...]
     """The cases that improved so much that one of the runs measured wrongly, and those that were not judged."""
     notes: tuple[str, ...]
@@ -97,11 +99,11 @@ def standalone(page: ComparisonPage, to: Path) -> str:
 
 def _headline(page: ComparisonPage) -> str:
     """Return the verdict, and for each case that regressed its first reason."""
-    suspect = sum(row.verdict == CHECK for row in page.rows)
-    text = page.title[:1].upper() + page.title[1:] + (f"; {count(suspect, 'case')} {CHECK}" if suspect else "")
-    judged = any(row.verdict not in (NOT_JUDGED, LEFT_OUT, ADDED) for row in page.rows)
-    kind = "failed" if page.regressions else "passed" if judged else "failed-as-expected"
+    text = page.title[:1].upper() + page.title[1:]
+    undecided = any(row.verdict in UNDECIDED for row in page.rows)
+    kind = "failed" if page.regressions or page.gone else "failed-as-expected" if undecided else "passed"
     reasons = [_reason(page, row) for row in page.rows if row.verdict in BAD]
+    reasons += [f"<li>{escape(page.gone)}</li>"] if page.gone else []
     more = f"<li>and {count(len(reasons) - _MAX_REASONS, 'more case')}</li>" if len(reasons) > _MAX_REASONS else ""
     listed = f"<ul>{''.join(reasons[:_MAX_REASONS])}{more}</ul>" if reasons else ""
     return f'<div class="headline {kind}" id="summary"><p>{escape(text)}</p>{listed}</div>'
@@ -109,11 +111,11 @@ def _headline(page: ComparisonPage) -> str:
 
 def _reason(page: ComparisonPage, row: CaseRow) -> str:
     """Return the reason with the figure that decides, else the first one, and how many more there are."""
-    case = page.by_name.get(row.case)
-    reasons = list(case.row.regressions(case.changes)) if case else [f"is not in {list(page.directories)[-1]}"]
+    case = page.by_name[row.case]
+    reasons = list(case.row.regressions(case.changes))
     first = next((reason for reason in reasons if reason.startswith(f"{row.metric} ")), reasons[0])
     more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
-    since = case.trend.sentences()[:1] if case and case.trend and case.trend.is_worse else []
+    since = case.trend.sentences()[:1] if case.trend and case.trend.is_worse else []
     advice = "".join(f'<span class="advice">{escape(text)}</span>' for text in since)
     return f"<li>{_linked(row, page)}: {escape(first)}{more}{advice}</li>"
 
@@ -185,7 +187,7 @@ def _linked(row: CaseRow, page: ComparisonPage) -> str:
 
 
 def _labelled(verdict: str) -> str:
-    kind = "failed" if verdict in BAD else "not-finished" if verdict in (CHECK, NOT_JUDGED) else ""
+    kind = "failed" if verdict in (*BAD, GONE) else "not-finished" if verdict in UNDECIDED else ""
     return state(kind or ("passed" if verdict == noise.BETTER else "none"), verdict)
 
 
@@ -256,6 +258,7 @@ def _case(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
 def _body(page: ComparisonPage, case: Compared, page_dir: Path) -> Iterator[str]:
     yield items(case.row.regressions(case.changes), "bad")
     yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.differences)
+    yield "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.failed)
     invalid = "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.invalid)
     yield (
         folded(f"{len(case.row.invalid)} invalid rounds", invalid) if len(case.row.invalid) > _MAX_INVALID else invalid
