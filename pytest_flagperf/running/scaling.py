@@ -122,7 +122,7 @@ class OneCards:
             ]
             same = [outcome for outcome in same if not machine.differences(outcome.machine, on_machine)]
             known = (
-                _of_this_run([outcome for outcome in same if not outcome.busy])
+                _of_this_run([outcome for outcome in same if outcome.valid])
                 or find_one_card(self._reports, key, on_machine)
                 or _of_this_run(same)
             )

@@ -36,7 +36,7 @@ def test_a_chip_that_no_device_reported_gives_no_figure(toy: Toy, capsys: pytest
     result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--data-dir=data")
     assert result.ret == 0
     text = " ".join(result.stdout.str().split())
-    assert "flagperf: 1 of 1 case passed, 1 chip not verified" in text
+    assert "flagperf: 1 of 1 case passed, chip not verified in 1 case" in text
     reason = "chip not verified: X1: localhost: the framework's device is cpu, and the processor is "
     assert f"alpha:plain:X1:1:1:1</a>: {reason}" in _page(toy).replace("&#x27;", "'")
     run = str(toy.runs[-1])
@@ -66,9 +66,9 @@ def test_a_vendor_that_replaces_another_is_said_in_the_headline(toy: Toy) -> Non
     )
     result = toy.run("suites/alpha", "--nodes=1x1")
     text = " ".join(result.stdout.str().split())
-    assert "flagperf: 1 of 1 case passed, 1 vendor replaced" in text
+    assert "flagperf: 1 of 1 case passed, vendor replaced in 1 case" in text
     assert "vendor replaced: alpha:plain:CPU:1:1:1: the folder of cpu replaces the vendor of pytest-flagperf" in text
-    assert "1 vendor replaced" in _page(toy)
+    assert "vendor replaced in 1 case" in _page(toy)
     assert "its folder replaces the vendor cpu of" in toy.run("suites/alpha", "--nodes=1x1", "--plan").stdout.str()
 
 

@@ -8,7 +8,7 @@ from pytest_flagperf.report.export.markdown import NONE, configuration, deviatio
 from pytest_flagperf.report.terminal.table import NOTHING, aligned, time_of
 from pytest_flagperf.results.figures.statistics import summarize
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, counted
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 
@@ -44,7 +44,7 @@ def _figure_rows(case: CaseResult) -> Iterator[tuple[str, ...]]:
 def metric(outcomes: Sequence[Outcome], *, named: bool) -> str:
     """Return the first figure, with its share of the chip's peak; empty if no finished round has it."""
     first = outcomes[0]
-    value = summarize(outcome.value(first.main) for outcome in outcomes if outcome.ok).median
+    value = summarize(outcome.value(first.main) for outcome in counted(outcomes)).median
     if value is None:
         return ""
     peak = first.figures[0].peak

@@ -29,6 +29,8 @@ def properties(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
     for outcome in outcomes:
         for name, value in _of_case(outcome):
             values.setdefault(name, value)
+    values.update((f"mark.{name.replace(' ', '_')}", sentence) for name, sentence in marks.of_rounds(outcomes).items())
+    for outcome in outcomes:
         values.update((f"round{outcome.round}.{name}", value) for name, value in _of_round(outcome))
     return [(name, printable(value)) for name, value in values.items()]
 
@@ -48,7 +50,6 @@ def _of_case(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "synthetic", str(outcome.synthetic).lower()
     if outcome.vendor_code:
         yield "vendor_code", phrase(outcome.vendor, outcome.vendor_code, outcome.value("vendor_factor"))
-    yield from ((f"mark.{name.replace(' ', '_')}", sentence) for name, sentence in marks.of_rounds([outcome]).items())
     if outcome.target.value is not None:
         for name, value in outcome.target.values.items():
             yield f"target.{name}", quantity(value, outcome.target.unit)

@@ -79,8 +79,11 @@ def _notes(cases: Sequence[CaseResult]) -> Iterator[str]:
     first = cases[0].first
     if first.target.value is not None:
         yield f"Target: {', '.join(targets.texts(first.target))}."
-    if any(len(case.finished) > 1 for case in cases):
-        yield f"Median of the rounds: {', '.join(f'{len(case.finished)} for {case.first.shape}' for case in cases)}."
+    if any(len(case.counted) > 1 for case in cases):
+        yield f"Median of the rounds: {', '.join(f'{len(case.counted)} for {case.first.shape}' for case in cases)}."
+    for case in cases:
+        if reason := marks.of_rounds(case.outcomes).get(marks.NOT_VALID):
+            yield f"{case.first.shape}: {marks.NOT_VALID}: {escape(reason, quote=False)}."
     measured = {case.first.shape for case in cases if case.finished}
     missing = [str(shape) for shape in PUBLISHED if shape not in measured]
     if missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pytest_flagperf.report.page import machine
 from pytest_flagperf.report.page.html import address, css_class, folded
 from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.measured.marks import NOT_VALID
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts.case_result import (
     BAD,
@@ -22,6 +23,7 @@ from pytest_flagperf.results.verdicts.case_result import (
     STATES,
     UNFINISHED,
     counted_marks,
+    grouped_marks,
     not_judged,
     state_with_code,
 )
@@ -29,6 +31,8 @@ from pytest_flagperf.stored import layout
 
 _MAX_SHOWN = 10
 """The number of lines in the headline from which on the others are folded."""
+_MAX_NAMED = 6
+"""The number of cases that a line of the headline names."""
 _MAX_LISTED = 30
 """The maximum number of cases in the headline; the table has all of them."""
 _FILES = ((layout.RESULTS, "all results"), (layout.TABLE, "as a table"), (layout.JUNIT, "JUnit"))
@@ -44,19 +48,28 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     more = len(bad) + len(others) - len(lines)
     if more:
         lines.append(f'<li>and {count(more, "more case")}: <a href="#overview">see the overview</a></li>')
-    marks = [(row, f"{phrase}: {sentence}") for row in rows for phrase, sentence in row.summary.marks.items()]
-    lines += [f"<li>{row.linked}: {escape(text)}</li>" for row, text in marks[:_MAX_LISTED]]
+    marks = grouped_marks(row.summary for row in rows)
+    lines += [_marked(phrase, sentences, rows) for phrase, sentences in marks.items()]
     lines += [f"<li>{row.linked}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
     if len(with_code) > _MAX_LISTED:
         lines.append(f"<li>and {count(len(with_code) - _MAX_LISTED, 'more case')} with vendor code</li>")
     lines += [f"<li>not run: {escape(line)}</li>" for line in not_run[:_MAX_LISTED]]
     if len(not_run) > _MAX_LISTED:
         lines.append(f"<li>and {count(len(not_run) - _MAX_LISTED, 'more case')} not run</li>")
-    kind = FAILED if bad or not rows else EXPECTED if others else PASSED
+    doubtful = others or any(NOT_VALID in row.summary.marks for row in rows)
+    kind = FAILED if bad or not rows else EXPECTED if doubtful else PASSED
     shown, rest = (lines, []) if len(lines) <= _MAX_SHOWN + 2 else (lines[:_MAX_SHOWN], lines[_MAX_SHOWN:])
     listed = f"<ul>{''.join(shown)}</ul>" if shown else ""
     listed += folded(f"{len(rest)} more lines", f"<ul>{''.join(rest)}</ul>") if rest else ""
     return f'<div class="headline {css_class(kind)}" id="summary"><p>{_verdict(rows, len(not_run))}</p>{listed}</div>'
+
+
+def _marked(phrase: str, sentences: Mapping[str, str], rows: Sequence[Row]) -> str:
+    """Return one line for all cases with a mark, with the sentence of the first one."""
+    linked = [row.linked for row in rows if row.case in sentences]
+    more = f" and {count(len(linked) - _MAX_NAMED, 'more case')}" if len(linked) > _MAX_NAMED else ""
+    sentence = next(iter(sentences.values()))
+    return f"<li>{escape(phrase)}: {', '.join(linked[:_MAX_NAMED])}{more}: {escape(sentence)}</li>"
 
 
 def _with_code(rows: Sequence[Row]) -> list[Row]:
@@ -77,8 +90,8 @@ def _verdict(rows: Sequence[Row], not_run: int) -> str:
     ]
     with_code = _with_code(rows)
     parts += [f"{len(with_code)} with vendor code"] if with_code else []
-    parts += not_judged(row.summary for row in rows)
     parts += counted_marks(row.summary for row in rows)
+    parts += not_judged(row.summary for row in rows)
     parts += [f"{not_run} not run"] if not_run else []
     return "; ".join([", ".join(parts), *map(escape, filter(None, (_scaling(rows), _baselines(rows))))])
 
@@ -86,9 +99,9 @@ def _verdict(rows: Sequence[Row], not_run: int) -> str:
 def _scaling(rows: Sequence[Row]) -> str:
     """Return how much faster most cards are than one, such as ``alpha on 2 cards is 1.66 times as fast as on one``.
 
-    A speed-up above the number of cards is noise.
+    A speed-up above the number of cards is noise, and fewer than half of the rounds prove nothing.
     """
-    good = [row for row in rows if row.summary.state not in (*BAD, UNFINISHED)]
+    good = [row for row in rows if row.summary.state not in (*BAD, UNFINISHED) and 2 * row.valid >= row.rounds]
     scaled = [row for row in good if row.speedup is not None and row.speedup <= row.cards]
     most = max((row.cards for row in scaled), default=1)
     ordered = sorted((row.speedup or 0.0, row.model) for row in scaled if row.cards == most)

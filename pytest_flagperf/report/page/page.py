@@ -57,7 +57,7 @@ from pytest_flagperf.results.figures.statistics import Summary, few, finite, sum
 from pytest_flagperf.results.figures.units import SCALED, compared, count, quantity
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured import marks
-from pytest_flagperf.results.measured.outcome import MetricValue, Outcome
+from pytest_flagperf.results.measured.outcome import MetricValue, Outcome, counted
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import (
@@ -345,7 +345,7 @@ def _figures(rounds: Sequence[Outcome]) -> str:
         return ""
     first = [name for name in names if name in (rounds[0].target.name, *rounds[0].judged, *FIRST)]
     rest = [name for name in names if name not in first]
-    text = few(sum(outcome.ok for outcome in rounds)) if len(rounds) > 1 else None
+    text = few(len(counted(rounds))) if len(rounds) > 1 else None
     note = f'<p class="soft">{escape(text)}</p>' if text else ""
     more = _figures_table(rest, rounds) if rest else ""
     methods = table(("figures", "better", "method"), _methods(names, rounds))
@@ -362,7 +362,7 @@ def _names(rounds: Sequence[Outcome]) -> list[str]:
 
 
 def _figures_table(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
-    """Return a table of median, mean and variation over the finished rounds, and the value of each round."""
+    """Return a table of median, mean and variation over the rounds that count, and the value of each round."""
     metric, of_suite = rounds[0].target.name, {figure.name: figure.about for figure in rounds[0].figures}
     meanings = [meaning(name, metric, of_suite) for name in names]
     if len(rounds) == 1:
@@ -389,9 +389,9 @@ def _methods(names: Sequence[str], rounds: Sequence[Outcome]) -> list[tuple[str,
 
 
 def _figures_row(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
-    finished = [outcome for outcome in rounds if outcome.ok]
-    summary = summarize(outcome.value(name) for outcome in finished)
-    outliers = {finished[index].round for index in summary.outliers}
+    counting = counted(rounds)
+    summary = summarize(outcome.value(name) for outcome in counting)
+    outliers = {counting[index].round for index in summary.outliers}
     values = (_value(outcome, name, outlier=outcome.round in outliers) for outcome in rounds)
     unit = _record(name, rounds).unit
     cells = (*_statistics(summary, unit), *values)

@@ -42,6 +42,8 @@ class Row:
     hardware: str
     shape: tuple[int, int]
     rounds: int
+    valid: int
+    """The number of valid rounds."""
     unit: str
     cells: Mapping[str, str]
     """The cells of the overview by column; only of those that the case fills."""
@@ -51,9 +53,9 @@ class Row:
     converged: bool
     """Whether every round was meant to converge and did."""
     main: Summary
-    """The p_core of the finished rounds, or the first figure of a measurement."""
+    """The p_core of the rounds that count, or the first figure of a measurement."""
     values: tuple[float, ...]
-    """The same of each finished round."""
+    """The same of each of these rounds."""
     speedup: float | None
     energy_per_sample: float | None
     """The median energy of all devices per sample, in J."""
@@ -98,7 +100,7 @@ def row_of(
     """
     link = f"{page}#{anchor(case.case)}"
     first = case.outcomes[0]
-    values = finite(outcome.value(first.main) for outcome in case.outcomes if outcome.ok)
+    values = finite(outcome.value(first.main) for outcome in case.counted)
     cells = {name: cell(case) for name, (cell, _) in COLUMNS.items()}
     cells["case"] = _case(case, link)
     trend = trend_of(first.main, [*earlier, (run, case.outcomes)])
@@ -112,6 +114,7 @@ def row_of(
         hardware=first.hardware,
         shape=(first.nnodes, first.nproc),
         rounds=len(case.outcomes),
+        valid=sum(outcome.valid for outcome in case.outcomes),
         unit=first.rate_unit,
         cells={name: cell for name, cell in cells.items() if cell},
         facts=machine.facts(first),
@@ -190,10 +193,10 @@ def _over_time(case: CaseResult) -> str:
 
 
 def _median(name: str) -> Callable[[CaseResult], str]:
-    """Return a function for a cell with the median of the finished rounds, its unit, and how much they vary."""
+    """Return a function for a cell with the median of the rounds that count, its unit, and how much they vary."""
 
     def of_case(case: CaseResult) -> str:
-        metrics = [metric for outcome in case.outcomes if outcome.ok and (metric := outcome.metric(name)) is not None]
+        metrics = [metric for outcome in case.counted if (metric := outcome.metric(name)) is not None]
         summary = summarize(metric.value for metric in metrics)
         if summary.median is None or not math.isfinite(summary.median):
             return ""
@@ -299,5 +302,5 @@ def overview(rows: Sequence[Row], limits: Mapping[str, StepLimits], further: Map
     ]
     states = [name for name in STATES if any(row.summary.state == name for row in rows)]
     meanings = {**{name: text for name, (_, text) in COLUMNS.items()}, **(further or {})}
-    legend = "Meaning of the columns: medians over the finished rounds"
+    legend = "Meaning of the columns: medians over the valid rounds, or over all that finished if none is valid"
     return case_table(lines, meanings, states, legend, {"±": _NOISE})

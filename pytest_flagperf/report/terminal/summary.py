@@ -21,6 +21,7 @@ from pytest_flagperf.results.verdicts.case_result import (
     CaseResult,
     CaseSummary,
     counted_marks,
+    grouped_marks,
     not_judged,
     summarize_case,
 )
@@ -93,8 +94,8 @@ class RunSummary:
             return "no case ran" + (f", {count(len(self.not_run), 'case')} requested" if self.not_run else "")
         parts = [f"{states[PASSED]} of {count(len(self.summaries) + len(self.not_run), 'case')} passed"]
         parts += self._with_vendor_code(by_name=by_name)
-        parts += not_judged(self.summaries)
         parts += counted_marks(self.summaries)
+        parts += not_judged(self.summaries)
         bad = ", ".join(f"{states[state]} {state}" for state in BAD if states[state])
         parts += [f"{bad} ({reason})" if reason else bad] if bad else []
         parts += [f"{states[state]} {state}" for state in (EXPECTED, UNFINISHED) if states[state]]
@@ -125,7 +126,8 @@ def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:
 
 def remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield a line for each mark, each vendor code, each known problem, each expected failure and each warning."""
-    yield from _limited([f"{name}: {case.case}: {text}" for case in summaries for name, text in case.marks.items()])
+    for phrase, sentences in grouped_marks(summaries).items():
+        yield f"{phrase}: {_joined(list(sentences), _MAX_LINES, ', ')}: {next(iter(sentences.values()))}"
     yield from _limited(list(_vendor_code(summaries)))
     yield from _limited([f"{KNOWN_PROBLEM}: {case.case}: {text}" for case in summaries for text in case.known_problems])
     yield from _limited([f"expected: {case.case}: {text}" for case in summaries for text in case.expected])

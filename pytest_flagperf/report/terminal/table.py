@@ -121,7 +121,7 @@ def time_of(case: CaseResult) -> str:
 
 def over_rounds(case: CaseResult, width: int, names: Collection[str] | None = None) -> Iterator[str]:
     """Yield a table of the named metrics, or of all metrics; then outliers, and a note if there are too few rounds."""
-    outcomes = [outcome for outcome in case.outcomes if outcome.ok]
+    outcomes = case.counted
     records: dict[str, MetricValue] = {}
     for outcome in outcomes:
         for metric in outcome.metrics:

@@ -14,7 +14,7 @@ from statistics import median
 
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, counted
 from pytest_flagperf.results.measured.profile import seconds_at
 
 COMPUTE, MEMORY, COMMUNICATION = "compute", "memory", "communication"
@@ -152,8 +152,9 @@ def interpolated(curve: Sequence[tuple[float, float]], size: float) -> float | N
 
 def work_of(rounds: Sequence[Outcome]) -> StepWork | None:
     """Return the work of a step of a case, with the median p_core of its rounds; None without measured steps."""
-    first = next((outcome for outcome in rounds if outcome.ok), None)
-    rates = finite(outcome.value("p_core") for outcome in rounds if outcome.ok)
+    rounds = counted(rounds)
+    first = next(iter(rounds), None)
+    rates = finite(outcome.value("p_core") for outcome in rounds)
     if first is None or not rates or not first.work.measured_steps or not first.work.measured_samples:
         return None
     samples, rate = first.work.measured_samples / first.work.measured_steps, median(rates)

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 from pytest_flagperf.results.measured.outcome import Outcome
 
-CHIP_NOT_VERIFIED, VENDOR_REPLACED = "chip not verified", "vendor replaced"
+CHIP_NOT_VERIFIED, VENDOR_REPLACED, NOT_VALID = "chip not verified", "vendor replaced", "figures not valid"
 
 
 def of_rounds(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """Return the marks of rounds: short phrases, each with its sentence, which is that of the first round with it."""
-    return {phrase: sentence for outcome in reversed(outcomes) for phrase, sentence in _of_round(outcome).items()}
+    marks = {phrase: sentence for outcome in reversed(outcomes) for phrase, sentence in _of_round(outcome).items()}
+    finished = [outcome for outcome in outcomes if outcome.ok]
+    if finished and not any(outcome.valid for outcome in finished):
+        marks[NOT_VALID] = finished[0].validity_warnings[0].sentence
+    return marks
 
 
 def unverified_chip(outcomes: Sequence[Outcome]) -> str:

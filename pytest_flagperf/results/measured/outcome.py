@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -226,6 +226,12 @@ class Outcome(CaseFacts):
         outcome = type_check.typed(cls, body, where)
         check_kind(outcome.kind, where)
         return outcome
+
+
+def counted(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Return the rounds whose figures count, everywhere: the valid ones, or all that finished if none is valid."""
+    finished = [outcome for outcome in outcomes if outcome.ok]
+    return [outcome for outcome in finished if outcome.valid] or finished
 
 
 def unreadable(round_dir: Path, reason: str) -> Outcome:

@@ -10,7 +10,7 @@ from typing import Any
 from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.measured.measure import measured, or_unreadable
 from pytest_flagperf.results.measured.metrics import MetricValue
-from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
+from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, counted
 from pytest_flagperf.results.tables.columns import write_csv
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult
@@ -228,10 +228,10 @@ def case_json(case: CaseResult, info: RunInfo) -> dict[str, Any]:
 
 
 def _metrics_json(outcomes: Iterable[Outcome]) -> dict[str, Any]:
-    """The summary of each metric over the successful rounds."""
+    """The summary of each metric over the rounds that count."""
     by_name: dict[str, list[tuple[int, MetricValue]]] = {}
-    for outcome in outcomes:
-        for metric in outcome.metrics if outcome.ok else ():
+    for outcome in counted(outcomes):
+        for metric in outcome.metrics:
             by_name.setdefault(metric.name, []).append((outcome.round, metric))
     return {name: _over_rounds(*zip(*rounds, strict=True)) for name, rounds in by_name.items()}
 

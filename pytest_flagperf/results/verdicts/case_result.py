@@ -12,7 +12,7 @@ from pytest_flagperf.kind import kind_named
 from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks, vendor_code
-from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
+from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, counted
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind, failed, has_converged, is_regression
 from pytest_flagperf.results.verdicts.speedup import format_speedup, p_cores
 from pytest_flagperf.stored.plan import TRAINING
@@ -49,6 +49,11 @@ class CaseResult:
         return [outcome for outcome in self.outcomes if outcome.ok]
 
     @property
+    def counted(self) -> list[Outcome]:
+        """The rounds whose figures count."""
+        return counted(self.outcomes)
+
+    @property
     def without_repeat(self) -> str:
         """The name of the case without the number of rounds."""
         return case_names.without_repeat(self.case)
@@ -61,10 +66,10 @@ class CaseResult:
 
     @property
     def speedup(self) -> float | None:
-        """The median p_core of the successful rounds over one card's; None if one of them is missing."""
+        """The median p_core of the counted rounds over one card's; None if one of them is missing."""
         if self.one_card is None:
             return None
-        values = p_cores(self.finished, self.one_card)
+        values = p_cores(self.outcomes, self.one_card)
         many, one = statistics.summarize(values).median, statistics.finite([self.one_card.p_core])
         return many / one[0] if many is not None and one and one[0] > 0 else None
 
@@ -124,8 +129,8 @@ class CaseResult:
         return last_quality(self.outcomes)
 
     def median(self, name: str) -> float | None:
-        """The median of a metric over the successful rounds."""
-        return statistics.summarize(outcome.value(name) for outcome in self.finished).median
+        """The median of a metric over the counted rounds."""
+        return statistics.summarize(outcome.value(name) for outcome in self.counted).median
 
 
 def last_quality(outcomes: Iterable[Outcome], further: str | None = None) -> float | None:
@@ -206,8 +211,18 @@ def not_judged(summaries: Iterable[CaseSummary]) -> list[str]:
 
 
 def counted_marks(summaries: Iterable[CaseSummary]) -> list[str]:
-    """Return for each mark how many cases have it, such as "2 chip not verified"."""
-    return [f"{number} {phrase}" for phrase, number in Counter(mark for one in summaries for mark in one.marks).items()]
+    """Return for each mark how many cases have it, such as "chip not verified in 2 cases"."""
+    numbers = Counter(mark for one in summaries for mark in one.marks)
+    return [f"{phrase} in {count(number, 'case')}" for phrase, number in numbers.items()]
+
+
+def grouped_marks(summaries: Iterable[CaseSummary]) -> dict[str, dict[str, str]]:
+    """Return for each mark the sentences of its cases."""
+    groups: dict[str, dict[str, str]] = {}
+    for one in summaries:
+        for phrase, sentence in one.marks.items():
+            groups.setdefault(phrase, {})[one.case] = sentence
+    return groups
 
 
 def _subject(case: CaseResult, verdict: Verdict) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.statistics import SURE, finite, student_limit
 from pytest_flagperf.results.figures.units import compared, quantity
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, counted
 from pytest_flagperf.results.verdicts.verdict import Verdict, finished, no_round
 
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
@@ -43,18 +43,12 @@ class OneCard:
         return replace(OneCard.of([*known, alone], where, self.unit, self.busy), many=(*self.many, many))
 
 
-def quiet(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return the rounds without the validity warning ``busy``; all rounds if every one has it."""
-    outcomes = list(outcomes)
-    return [outcome for outcome in outcomes if not outcome.busy] or outcomes
-
-
 def p_cores(outcomes: Iterable[Outcome], one_card: OneCard) -> list[float]:
-    """Return p_core of quiet rounds and of short rounds; of busy rounds only without other rounds.
+    """Return p_core of the rounds that count and of short rounds; of busy rounds only without other rounds.
 
     A restarted training counts never: its p_core is of its last start, perhaps on fewer cards.
     """
-    rounds = quiet(outcome for outcome in outcomes if not outcome.starts)
+    rounds = counted(outcome for outcome in outcomes if not outcome.starts)
     if one_card.many and rounds and rounds[0].busy:
         return list(one_card.many)
     return [*finite(outcome.value("p_core") for outcome in rounds), *one_card.many]
@@ -92,10 +86,10 @@ def speedup(
     if problem is not None:
         return [*ended, problem]
     assert one_card.p_core is not None
-    counted = quiet(rounds)
-    values = p_cores(counted, one_card)
+    judged_rounds = counted(rounds)
+    values = p_cores(rounds, one_card)
     many = statistics.median(values)
-    unit = one_card.unit or counted[0].rate_unit
+    unit = one_card.unit or judged_rounds[0].rate_unit
     factor = many / one_card.p_core
     figures = (
         f"{scaling} scaling: {cards} cards do {quantity(many, unit)},"
@@ -106,7 +100,7 @@ def speedup(
         _faster(factor, cards, figures),
         _efficient(factor, cards, min_efficiency, figures, _uncertainty(alone, values)),
     ]
-    busy = "" if one_card.many else "; ".join(dict.fromkeys(outcome.busy for outcome in counted))
+    busy = "" if one_card.many else "; ".join(dict.fromkeys(outcome.busy for outcome in judged_rounds))
     judged = [_as_busy(verdict, busy, one_card.busy, strict=strict) for verdict in judged]
     if not any(verdict.judged for verdict in judged):
         # One warning: the sentence on the efficiency has the speed-up too.

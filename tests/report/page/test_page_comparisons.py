@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.report.page import comparisons, page
 from pytest_flagperf.report.page.failures import excerpts
+from pytest_flagperf.report.page.headline import headline
 from pytest_flagperf.report.page.rows import Row, row_of
 from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -22,8 +24,9 @@ from tests.helpers.stored_runs import INFO, Change, add_case, dated, faster, fin
 from tests.report.page.test_page import HOSTILE, ParsedPage, of
 
 
-def row(*outcomes: Outcome, one_card: float | None = None) -> Row:
-    result = CaseResult(outcomes[0].case, outcomes, {}, None if one_card is None else OneCard(one_card, "this run"))
+def row(*outcomes: Outcome, one_card: float | None = None, verdicts: Sequence[Verdict] = ()) -> Row:
+    card = None if one_card is None else OneCard(one_card, "this run")
+    result = CaseResult(outcomes[0].case, outcomes, {"test": tuple(verdicts)} if verdicts else {}, card)
     return row_of(result, summarize_case(result))
 
 
@@ -77,14 +80,44 @@ def test_each_case_has_a_command_with_its_data_and_settings(tmp_path: Path) -> N
     assert f"Run this case again: {expected}" in text
 
 
+def on_two_cards(factor: float, number: int, *, valid: bool) -> Outcome:
+    """A round that is so many times as fast as one card's 1,000 images/s."""
+    warnings = () if valid else (ValidityWarning("busy", "h1: a rank waited for a core in 40.0 % of the training"),)
+    outcome = with_metric(recorded("converged_1x2"), "p_core", 1000.0 * factor)
+    return replace(outcome, round=number, validity_warnings=warnings)
+
+
+PASSED = (Verdict("finished", True, "finished", "finished", "round 1 finished"),)
+
+
+@pytest.mark.parametrize(("valid", "in_headline"), [(1, False), (3, True)])
+def test_one_set_of_rounds_gives_the_throughput_and_the_speed_up(valid: int, in_headline: bool) -> None:
+    rounds = [on_two_cards(1.7 if number <= valid else 0.9, number, valid=number <= valid) for number in range(1, 6)]
+    of_case = row(*rounds, one_card=1000.0, verdicts=PASSED)
+    assert (of_case.main.median, of_case.speedup, len(of_case.values)) == (1700.0, 1.7, valid)
+    assert ("is 1.70 times as fast as on one" in headline([of_case])) == in_headline, "few rounds prove nothing"
+    invalid = row(*(replace(one, validity_warnings=rounds[-1].validity_warnings) for one in rounds), one_card=1000.0)
+    assert len(invalid.values) == 5, "without a valid round, all count"
+
+
+def test_a_case_without_a_valid_round_does_not_look_good() -> None:
+    good, bad = (row(on_two_cards(1.7, 1, valid=valid), verdicts=PASSED) for valid in (True, False))
+    html = headline([good, bad, bad])
+    assert 'class="headline failed-as-expected"' in html
+    assert "figures not valid in 2 cases" in html
+    assert "figures not valid: " in text_of(html)
+    assert text_of(html).count("a rank waited for a core in 40.0 %") == 1, "what cases share is said once"
+    assert 'class="headline passed"' in headline([good]), "the control"
+
+
 def test_a_long_headline_is_folded(tmp_path: Path) -> None:
     add_case(tmp_path, "converged_1x1")
     for number, folded in ((12, False), (13, True)):
         missing = tuple(f"model{one}:pytorch:CPU:1:2:1: not started" for one in range(number))
         html = page.body(finish(tmp_path, replace(INFO, not_run=missing)), tmp_path)
-        headline = html[: html.index('id="machine"')]
-        assert headline.count("<li>not run: ") == number
-        assert ("3 more lines" in headline) == folded
+        top = html[: html.index('id="machine"')]
+        assert top.count("<li>not run: ") == number
+        assert ("3 more lines" in top) == folded
 
 
 def test_failed_cases_are_open_and_a_failure_of_all_rounds_appears_once(tmp_path: Path) -> None:

@@ -134,7 +134,9 @@ def test_a_speed_up_that_was_missed_on_a_busy_machine_is_a_warning_that_names_th
     case = CaseResult("a:b:c:1:2:1", (beside(0.9, WARNING),), {"test_speedup": tuple(found.values())})
     summary = summarize_run(StoredRun(Path(), None, (case, replace(case, case="b:b:c:1:2:1"))))
     assert [text for text in summary.summaries[0].warnings if "0.90x" in text] == [sentence]
-    assert summary.verdict().startswith("flagperf: 2 of 2 cases passed, 2 speed-ups not judged; ")
+    assert summary.verdict().startswith(
+        "flagperf: 2 of 2 cases passed, figures not valid in 2 cases, 2 speed-ups not judged; "
+    )
     assert dict(junit.judged(found.values()))["speedup"] == "0.90x (busy: not judged)"
     assert "warning.efficiency" in dict(junit.judged(found.values()))
 
