@@ -24,11 +24,12 @@ from pytest_flagperf.hosts.cluster import split_hosts
 from pytest_flagperf.printable import printable
 from pytest_flagperf.report.terminal.summary import all_lines, summarize_run
 from pytest_flagperf.report.terminal.table import MAIN, console_table, over_rounds
-from pytest_flagperf.results.figures.units import plain, quantity
+from pytest_flagperf.results.figures.units import count, plain, quantity
 from pytest_flagperf.results.measured.metrics import TIMES
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import host_folder
+from pytest_flagperf.stored.layout import RESULTS, host_folder
+from pytest_flagperf.stored.live_record import state_of
 from pytest_flagperf.stored.round_dir import has_rounds
 
 _ALL = "all"
@@ -91,6 +92,7 @@ def _columns(text: str) -> int:
 def lines(run: StoredRun, width: int, *, every: bool = False) -> Iterator[str]:
     """Yield the tables, the failures and the verdict of a run."""
     end = summarize_run(run, run.info.not_run if run.info else (), reports=[str(run.directory)])
+    unfinished = None if run.info else _unfinished(run)
     yield f"{run.directory}:"
     yield ""
     yield from console_table(run.cases, width)
@@ -102,8 +104,23 @@ def lines(run: StoredRun, width: int, *, every: bool = False) -> Iterator[str]:
     yield from all_lines(end.summaries)
     yield from (f"not run: {text}" for text in end.not_run)
     failures = {text for case in end.summaries for text in case.failures}
-    yield from (f"note: {problem}" for problem in run.problems if problem not in failures)
-    yield end.verdict(width)
+    missing = f"{run.directory / RESULTS}: " if unfinished else "\n"
+    notes = [problem for problem in run.problems if problem not in failures and not problem.startswith(missing)]
+    yield from (f"note: {problem}" for problem in notes)
+    yield unfinished or end.verdict(width)
+
+
+def _unfinished(run: StoredRun) -> str | None:
+    """Return how far a run is that has not ended, or whose process was killed; None if its record does not tell."""
+    state = state_of(run.directory)
+    if state is None:
+        return None
+    runs, cases = state
+    done = sum(bool(case.verdicts) and len(case.outcomes) >= case.repeat for case in run.cases)
+    of_all = f"{done} of {count(max(cases, done), 'case')} measured"
+    if runs:
+        return f"flagperf: still running: {of_all}; flagperf watch {run.directory} follows it"
+    return f"flagperf: killed: {of_all}; pytest --resume={run.directory} continues it"
 
 
 def log_lines(path: Path) -> Iterator[str]:

@@ -88,12 +88,6 @@ class LiveRecord:
         del values["case"], values["round"]  # the line of the round has them
         self.write_latest("progress", PROGRESS, **values)
 
-    def _host(self, host: str, values: Mapping[str, Any]) -> None:
-        self.write_latest(f"host {host} {' '.join(values)}", HOST, host=host, **values)
-
-    def _end_round(self, state: str, sentence: str = "") -> None:
-        self.write(ROUND_END, state=state, sentence=_shortened(sentence))
-
     def _phase(self, text: str, write: Callable[..., None]) -> None:
         self._has_phase = True
         write(PHASE, text=_shortened(text))
@@ -273,6 +267,25 @@ class LiveFile:
         if entry["kind"] == PROCESS:
             check_schema(entry, SCHEMA, str(self.path))
         return entry
+
+
+def state_of(run_dir: Path) -> tuple[bool, int] | None:
+    """Return whether a run still runs, and the number of its cases; None if it has ended or left no record."""
+    path = run_dir / layout.LIVE / layout.live_file(layout.CONTROLLER)
+    if not path.is_file():
+        return None
+    file = LiveFile(path)
+    last: dict[str, dict[str, Any]] = {}
+    for entry in file.new():
+        if entry["kind"] == PROCESS:  # a run that was resumed has several
+            last.clear()
+        last[entry["kind"]] = entry
+    if END in last or PROCESS not in last:
+        return None
+    alive = is_alive(last[PROCESS])
+    runs = time.time() - file.changed_at <= SILENT_S if alive is None else alive
+    cases = last.get(CASES, {}).get("cases")
+    return runs, len(cases) if isinstance(cases, list) else 0
 
 
 def live_files(run_dir: Path) -> list[Path]:

@@ -11,8 +11,10 @@ import pytest
 from pytest_flagperf.commands import all_commands, main
 from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results.tables import store
+from pytest_flagperf.stored import live_record
 from tests.helpers import trees
 from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
+from tests.helpers.live_runs import LiveRun
 from tests.helpers.stored_runs import add_case, faster, finish, run_of, submission
 
 
@@ -36,6 +38,23 @@ def test_what_a_killed_run_lacks_is_noted_and_unreadable_files_are_a_failure(tmp
     out = output_of(capsys, "show", tmp_path / "run")
     assert "outcome.json: invalid JSON" in out
     assert "0 of 1 case passed, 1 failed" in out
+
+
+def test_a_run_that_has_not_ended_says_how_far_it_is(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = LiveRun(tmp_path / "run", ("toy:pytorch:CPU:1:1:1", "glm:pytorch:CPU:1:1:1"))
+    add_case(run.path, "converged_1x1")
+    last = output_of(capsys, "show", run.path).splitlines()[-1]
+    assert last == f"flagperf: still running: 1 of 2 cases measured; flagperf watch {run.path} follows it"
+    monkeypatch.setattr(live_record, "is_alive", lambda _: False)
+    out = output_of(capsys, "show", run.path)
+    assert out.endswith(f"flagperf: killed: 1 of 2 cases measured; pytest --resume={run.path} continues it\n")
+    assert "results.json" not in out
+    run.end()
+    finish(run.path)
+    assert "1 of 1 case passed" in output_of(capsys, "show", run.path), "the control"
+    run.close()
 
 
 def test_it_runs_as_a_module_and_exits_silently_when_its_reader_closes_the_pipe(tmp_path: Path) -> None:
