@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf import stored
+from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems, kind
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, Settings, located, wrong_value
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import OPTIONS, is_repeatable
-from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir, rounds_of
 
 if TYPE_CHECKING:
     from pytest_flagperf.results.measured.outcome import Outcome
@@ -53,6 +56,33 @@ def _read_options(file: Path) -> dict[str, Any]:
         if wrong := wrong_value(option, value):
             raise FormatError(f"{file}: {option.key} is {kind(value)}: {wrong}")
     return {option.key: value for option, value in options.items()}
+
+
+def remarks(settings: Settings, directory: Path, plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield the options that a resumed run ignores, and how the rounds that it keeps differ from those it runs now."""
+    from pytest_flagperf.results.comparing.comparable import fingerprint_differences  # loads slowly
+
+    cases = [plan.case for plan in plans]
+    stored_cases = {
+        "nodes": {str(case.shape) for case in cases},
+        "hw": {case.hardware for case in cases},
+        "repeat": {str(case.repeat) for case in cases},
+    }
+    for key, values in stored_cases.items():
+        if settings.commanded(key) and cases and not _is_same(getattr(settings, key), values):
+            yield f"{settings.as_written(key)} has no effect: --resume continues the cases of the run"
+    for plan in plans:
+        kept = [round_dir for round_dir in rounds_of(directory / plan.case.folder) if round_dir.has_ended]
+        with suppress(FormatError):  # its outcome will say that its plan cannot be read
+            changed = fingerprint_differences(kept[0].read_plan().fingerprint, plan.fingerprint) if kept else []
+            if changed:
+                rounds = count(len(kept), "finished round")
+                yield f"{plan.case}: {rounds} kept, measured with other values: {'; '.join(changed)}"
+
+
+def _is_same(given: object, of_cases: Collection[str]) -> bool:
+    words = given if isinstance(given, tuple) else str(given).split(",")
+    return set(map(str, words)) == set(of_cases)
 
 
 def set_failed_rounds_aside(directory: Path) -> list[str]:

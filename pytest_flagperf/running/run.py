@@ -33,7 +33,7 @@ from . import controller
 from .auto_runtime import AUTO, AutoRuntime, with_chosen
 from .case_lookup import CaseLookup
 from .directory import RunDirectory, relative
-from .resume import save_options, set_failed_rounds_aside, with_stored_options
+from .resume import remarks, save_options, set_failed_rounds_aside, with_stored_options
 
 if TYPE_CHECKING:  # the modules that read results load slowly, and a run checks its hosts before it needs them
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns
@@ -286,6 +286,7 @@ class Run:
         self.controller_before = controller.before_run()
         directory = self.directory.path
         lines = set_failed_rounds_aside(directory) if self.settings.resume else []
+        lines += remarks(self.settings, directory, [*map(self.plan, chosen)]) if self.settings.resume else []
         # The results of a resumed run are not made from its new rounds; they are written again at its end.
         for name in (layout.RESULTS, layout.SUMS):
             (directory / name).unlink(missing_ok=True)

@@ -158,6 +158,8 @@ def test_resuming_a_complete_run_only_writes_its_reports_again(local: Local) -> 
         (local.run_directory / name).unlink()
     output = local.resume(tests="suites/alpha")
     assert "5 passed" in output
+    assert "has no effect" not in output, "the control"
+    assert "kept, measured with" not in output, "the control"
     assert {path: path.stat().st_mtime_ns for path in local.run_directory.glob("*/*round*/round.json")} == ends
     for name in ("results.json", "results.csv", "report.html", "junit.xml"):
         assert "alpha:plain:CPU:1:2:1" in (local.run_directory / name).read_text(), name
@@ -173,6 +175,13 @@ def test_the_command_line_overrides_stored_options(local: Local) -> None:
     plans = local.rounds("plan.json")
     assert [plan["values"]["fault"]["value"] for plan in plans.values()] == ["exit", "exit", ""]
     assert json.loads((local.run_directory / "options.json").read_text())["set"] == ["max_steps=25"]
+
+
+def test_what_a_resumed_run_ignores_is_said(local: Local) -> None:
+    local.run("suites/alpha", "--nodes=1x1")
+    output = local.resume("--nodes=1x2", "--set=speed=90", tests="suites/alpha")
+    assert "flagperf: --nodes=1x2 has no effect: --resume continues the cases of the run" in output
+    assert "alpha:plain:CPU:1:1:1: 1 finished round kept, measured with other values: config: speed 100.0 -> 90" in output
 
 
 def test_resuming_something_else_is_an_error(local: Local) -> None:
