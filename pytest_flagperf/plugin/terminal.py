@@ -84,7 +84,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Print the table, the failures with their reasons, the paths of the reports, and the verdict in one line."""
     run = config.stash.get(RUN, None)
-    if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and config.option.keyword:
+    # The header has the reasons of cases that cannot run.
+    if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not run.requested:
         _show_hints(run, terminalreporter, config)
     if run is None or not run.requested or run.settings.starts_nothing:
         return
@@ -143,10 +144,17 @@ class ReportLines:
 
 
 def _show_hints(run: Run, terminalreporter: Any, config: pytest.Config) -> None:
-    """Print hints after a -k that selected no case: similar names, or the available keywords."""
+    """Print hints if no case was selected: for -k similar names, or the available keywords; else what to pass."""
     from pytest_flagperf.selection import hints, keywords
 
     write = line_writer(config)
+    if not config.option.keyword:
+        if run.settings.resume:
+            cases = ", ".join(run.settings.case)
+            write(f"flagperf: no test here is of a case of the run to continue: {cases}; pass the folder of its suite")
+        elif not run.settings.all_default and not terminalreporter.stats.get("deselected"):
+            write("flagperf: no suite here; pass the folder of the suites, as in: pytest suites --plan")
+        return
     lines = hints(config.option.keyword, run.selection.cases, run.catalog)
     for line in lines:
         write(f"flagperf: {line}")

@@ -181,7 +181,9 @@ def test_what_a_resumed_run_ignores_is_said(local: Local) -> None:
     local.run("suites/alpha", "--nodes=1x1")
     output = local.resume("--nodes=1x2", "--set=speed=90", tests="suites/alpha")
     assert "flagperf: --nodes=1x2 has no effect: --resume continues the cases of the run" in output
-    assert "alpha:plain:CPU:1:1:1: 1 finished round kept, measured with other values: config: speed 100.0 -> 90" in output
+    assert (
+        "alpha:plain:CPU:1:1:1: 1 finished round kept, measured with other values: config: speed 100.0 -> 90" in output
+    )
 
 
 def test_resuming_something_else_is_an_error(local: Local) -> None:

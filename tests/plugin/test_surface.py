@@ -128,6 +128,13 @@ def test_a_plan_of_several_cases_is_a_table_and_one_without_cases_does_not_pass(
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["*cannot run: alpha:plain:X1:1:1:1: no config_X1x1x1.py of acme*"])
     assert result.stdout.str().count("cannot run: alpha:plain:X1:1:1:1") == 1
+    toy.run("suites", "-k", "alpha", "--vendor=acme", "--nodes=1x1", "--plan").stdout.no_fnmatch_line(
+        "*available keywords*"
+    )
+    (toy.root / "empty").mkdir()
+    toy.run("empty", "--plan").stdout.fnmatch_lines(
+        ["flagperf: no suite here; pass the folder of the suites, as in: *"]
+    )
 
 
 CONF_WITH_UNKNOWN_MODELS = """
