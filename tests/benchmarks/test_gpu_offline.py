@@ -131,12 +131,12 @@ def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
     assert control.stdout == "", "the machine has a route"
     first = machine.start(*command)
     try:
-        until(lambda: first.poll() is not None or machine.trains("transformer"), "the training of the third item", 300)
+        until(lambda: first.poll() is not None or machine.trains("transformer"), "the training of the third item", 900)
     finally:
         first.send_signal(signal.SIGKILL)
-    output, _ = first.communicate(timeout=60)
+    output, _ = first.communicate(timeout=300)
     assert first.returncode == -signal.SIGKILL, output
-    until(lambda: not machine.processes(), "the end of all processes")
+    until(lambda: not machine.processes(), "the end of all processes", 300)
     finished = [*machine.checkout.glob("reports/gpu/*/transformer-bf16-eager/run*/results.json")]
     assert not finished, "the killed training went on to its end"
     assert machine.done() == ["bert-bf16-eager", "preflight"]
@@ -144,7 +144,7 @@ def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
     kept = {path: path.read_bytes() for path in machine.checkout.glob("reports/gpu/*/bert*/**/*.json")}
 
     second = machine.start(*command)
-    output, _ = second.communicate(timeout=300)
+    output, _ = second.communicate(timeout=900)
     assert second.returncode == 0, output
     assert f"Python of the ranks: {machine.site}/bin/python3 (PATH) with PyTorch {VERSION}" in output
     assert "bert-bf16-eager: pytest" not in output, "an item that is done does not run again"
@@ -160,7 +160,7 @@ def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
     assert result.machine["version torch"].startswith(f"{VERSION}, required ==")
 
     publish = machine.start("gpu-publish")
-    output, _ = publish.communicate(timeout=300)
+    output, _ = publish.communicate(timeout=900)
     assert publish.returncode == 0, output
     (place,) = machine.checkout.glob("reports/published/cpu-bert-bf16-eager-*")
     assert sorted(path.name for path in place.iterdir()) == ["item.json", "results.json"]
