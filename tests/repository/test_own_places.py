@@ -78,13 +78,23 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 
 def test_what_a_session_leaves_fails_it_and_is_listed_once(session: Session) -> None:
-    done = session.run([*SHARED, *OWN], "-n1")
+    done = session.run([*SHARED, *OWN], "-n1", "--strict")
     lines = [line for line in done.stdout.splitlines() if line.startswith("ERROR: left by these tests: ")]
     assert "1 passed" in done.stdout
     assert done.returncode == 1, done.stdout + done.stderr
     for expected in (*SHARED.values(), *OWN.values()):
         assert len([line for line in lines if line.endswith(expected)]) == 1, expected
     assert not list(session.temporary.glob("fpt-*"))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--strict",)])
+def test_what_another_run_may_have_left_fails_only_a_strict_session(
+    session: Session, arguments: tuple[str, ...]
+) -> None:
+    done = session.run(SHARED, *arguments)
+    assert done.returncode == len(arguments), done.stdout + done.stderr
+    expected = "ERROR: left by these tests: " if arguments else "left by these tests or by another run beside them: "
+    assert expected in done.stdout
 
 
 def test_these_tests_have_places_of_their_own(tmp_path: Path) -> None:
