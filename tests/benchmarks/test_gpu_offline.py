@@ -163,7 +163,7 @@ def test_a_lent_machine_is_measured_in_two_calls(tmp_path: Path) -> None:
     output, _ = publish.communicate(timeout=900)
     assert publish.returncode == 0, output
     (place,) = machine.checkout.glob("reports/published/cpu-bert-bf16-eager-*")
-    assert sorted(path.name for path in place.iterdir()) == ["item.json", "results.json"]
+    assert sorted(path.name for path in place.iterdir()) == ["SHA256SUMS", "item.json", "results.json"]
     for document, text in {
         "reports/published/README.md": "| CPU | transformer-bf16-eager | passed | p_core ",
         "suites/transformer/pytorch/README.md": f"transformer-bf16-eager-{place.name[-10:]}/results.json",
