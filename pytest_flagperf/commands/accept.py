@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     folder = arguments.baselines or Path(read_settings({}, tree.root()).baselines)
     loaded = common.load_run(arguments.run)
-    if differences := verify(loaded.directory).differences:
+    if differences := verify(loaded.directory)[1]:
         raise Problems(differences)
     written, refused = accept(loaded, folder, note=arguments.note, keep_bounds=not arguments.new_bounds)
     print("\n".join(accepted_lines(written, refused)))

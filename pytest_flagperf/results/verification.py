@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -31,23 +30,15 @@ _EMPTY: tuple[object, ...] = (None, "", [], {})
 _ROUND_OF_TEST = re.compile(r"round(\d+)\]?$")
 
 
-@dataclass(frozen=True)
-class Verified:
-    """The differences between a stored run and its logs, as sentences; ``rounds`` were derived again."""
-
-    rounds: int
-    differences: tuple[str, ...]
-
-
-def verify(run_dir: Path) -> Verified:
-    """Measure all rounds of a run again, and compare outcomes, verdicts and results with what the run stored."""
+def verify(run_dir: Path) -> tuple[int, tuple[str, ...]]:
+    """Measure all rounds of a run again; return their number, and the differences from what the run stored."""
     differences = [*digests.changed(run_dir)]
     derived: dict[Path, Outcome] = {}
     for round_dir in planned_rounds(run_dir):
         differences += _of_round(round_dir, derived)
     cases = [_case(folder, derived, differences) for folder in case_folders(run_dir)]
     differences += _of_results(run_dir, [case for case in cases if case])
-    return Verified(len(derived), tuple(dict.fromkeys(differences)))
+    return len(derived), tuple(dict.fromkeys(differences))
 
 
 # -- a round -------------------------------------------------------------------------------------------------

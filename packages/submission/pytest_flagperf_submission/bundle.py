@@ -154,7 +154,7 @@ def _problems(
     subjects: dict[str, list[_CaseOfRun]] = {}
     for case in parts:
         subjects.setdefault(case.subject, []).append(case)
-    problems = [problem for run in runs for problem in (*run.problems, *verify(run.directory).differences)]
+    problems = [problem for run in runs for problem in (*run.problems, *verify(run.directory)[1])]
     for subject, cases in subjects.items():
         problems += [f"{subject}: {problem}" for problem in _subject_problems(cases, required, scale)]
     return problems

@@ -26,12 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     is_equal = True
     for directory in find_runs(arguments.runs):
-        verified = verify(directory)
-        for difference in verified.differences:
+        number, differences = verify(directory)
+        for difference in differences:
             print(f"difference: {difference}")
-        rounds = f"{count(verified.rounds, 'round')} derived again"
-        print(f"{directory}: {rounds}: {count(len(verified.differences), 'difference') or 'no difference'}")
-        if verified.differences:
+        rounds = f"{count(number, 'round')} derived again"
+        print(f"{directory}: {rounds}: {count(len(differences), 'difference') or 'no difference'}")
+        if differences:
             is_equal = False
             print("\n".join(_other_version(directory)), end="")
     return 0 if is_equal else 1

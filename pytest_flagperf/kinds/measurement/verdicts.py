@@ -13,18 +13,16 @@ from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.logs.points import point_of
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range, no_round
+from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range
 from pytest_flagperf.stored.plan import MOST_OF_PEAK, MeasuredFigure
 
 _EVEN = f"no rank and no host {quantity(BOUND, 'share')} slower than the median of the others"
 
 
-def measured(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
+def measured(outcomes: Sequence[Outcome]) -> list[Verdict]:
     """Judge whether each round's figures are present, finite and possible, and whether the rounds repeat them."""
-    if not outcomes:
-        return no_round("figure")
     verdicts = [verdict for outcome in outcomes for verdict in _of_round(outcome)]
-    ended = [outcome for outcome in outcomes if outcome is not None and outcome.ended_well]
+    ended = [outcome for outcome in outcomes if outcome.ended_well]
     valid = [outcome for outcome in ended if outcome.valid]
     for figure in valid[0].figures if valid else ():
         verdicts += _repeatable(figure, valid)
@@ -36,29 +34,26 @@ def measured(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
     return verdicts
 
 
-def reaches(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
+def reaches(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
     """Judge whether each round reaches the share of the declared peaks that the vendor promises."""
-    verdicts = []
     for outcome in outcomes:
-        verdicts += finished(outcome)
-        if outcome is not None and outcome.ended_well:
-            verdicts += [_reached(outcome, figure) for figure in outcome.figures if figure.promised is not None]
-    return verdicts
+        yield from finished(outcome)
+        if outcome.ended_well:
+            yield from (_reached(outcome, figure) for figure in outcome.figures if figure.promised is not None)
 
 
-def uniform(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
+def uniform(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
     """Judge whether a rank, or a host, is slower than its like; the verdict names it."""
-    verdicts = []
     for outcome in outcomes:
-        verdicts += finished(outcome)
-        if outcome is None or not outcome.ended_well:
+        yield from finished(outcome)
+        if not outcome.ended_well:
             continue
         points = {name: point for name in outcome.judged if (point := _point(outcome, name)) is not None}
         # Several figures may be of one point; a point that was not timed, such as a capacity, has no turns.
         timed = {point.name: name for name, point in reversed(points.items()) if point.turns or point.together}
-        verdicts += [_even(outcome, name, points[name]) for name in points if name in timed.values()]
-        verdicts += [] if timed else [_not_judged(outcome, "figures", "no point was measured in turns")]
-    return verdicts
+        yield from (_even(outcome, name, points[name]) for name in points if name in timed.values())
+        if not timed:
+            yield _not_judged(outcome, "figures", "no point was measured in turns")
 
 
 def _not_judged(outcome: Outcome, name: str, reason: str) -> Verdict:
@@ -122,9 +117,9 @@ def _host(outcome: Outcome, rank: int) -> str:
     return outcome.hosts[noderank] if noderank < len(outcome.hosts) else f"host{noderank}"
 
 
-def _of_round(outcome: Outcome | None) -> Iterator[Verdict]:
+def _of_round(outcome: Outcome) -> Iterator[Verdict]:
     yield from finished(outcome)
-    if outcome is None or not outcome.ended_well:
+    if not outcome.ended_well:
         return
     yield in_range(outcome)
     yield _points(outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -43,13 +43,24 @@ from pytest_flagperf.results.measured import phases as phases_of
 from pytest_flagperf.results.measured import profile as profiles
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
 from pytest_flagperf.results.measured.metrics import MetricValue, as_count, step_flops
-from pytest_flagperf.results.measured.outcome import Losses, MetricQuality, Outcome, Quality, TrainingWork, unreadable
+from pytest_flagperf.results.measured.outcome import (
+    LoggedRound,
+    Losses,
+    MetricQuality,
+    Outcome,
+    PlannedRound,
+    Quality,
+    TrainingWork,
+    unreadable,
+)
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import FlopsAndPeaks, Profile
 from pytest_flagperf.results.measured.starts import Chain, StartFiles
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import VERSION, StoredPlan
 from pytest_flagperf.stored.round_dir import RankEnd, RoundDir, RoundFault, RoundRecord, earlier_tries
+
+Reports = Mapping[str, Mapping[str, Any]]
 
 
 class StoredRound:
@@ -297,33 +308,42 @@ def _compared_ranks(of: StoredRound) -> list[tuple[RankLocation, RankFigures]]:
 
 
 def _outcome(of: StoredRound) -> Outcome:
-    plan, end, samples, training = of.plan, of.end, of.samples, of.training
-    first, logs = of.first, list(of.logs.values())
-    finished = first.finished or {}
+    """Put together what the plan, the logs, the record and the samples of a round say."""
     compared, failures = _failures(of)
-    chain = of.chain
-    joined = chain.joined(plan.metric) if chain else first
-    reported = tuple(kind_of(plan).measure(plan, [joined, *logs[1:]], len(chain.files) if chain else 1))
-    by_name = {metric.name: metric for metric in reported}
-    profile, no_profile = _profile(plan, first)
-    rate = by_name.get("p_core" if plan.throughput_only else "p_whole")
+    # The first log with the curve of all starts, and those of the other ranks.
+    joined = [of.chain.joined(of.plan.metric) if of.chain else of.first, *[*of.logs.values()][1:]]
     reports = monitors.reports(of.path)
-    load = busy.figures(samples, reports, training)
-    reasons = {folder: reason for folder, (_, reason) in of.seen.items()}
-    not_confined, remarks = vendor_code.confinement(plan, reasons)
-    monitored = (
-        *monitors.warnings(of.path),
-        *monitors.dropped(samples),
-        *sampled.energy_warnings(samples, training),
-        *busy.own_load_warnings(samples, reports, training),
-    )
     return Outcome(
-        **{
-            **plan.facts(),
-            "sample_unit": plan.sample_unit or "samples",
-            "fingerprint": _fingerprint(plan, first.init_end),
-            "reference": plan.reference or None,
-        },
+        **vars(_planned(of)),
+        **vars(_logged(of, joined)),
+        state=of.end.state if of.end else "unknown",
+        started_ms=of.end.started_ms if of.end else None,
+        ended_ms=of.end.ended_ms if of.end else None,
+        failures=failures,
+        compared=compared,
+        metrics=tuple(_metrics(of, joined, reports)),
+        profile=_profile(of.plan, of.first)[0],
+        warnings=tuple(_warnings(of, reports)),
+        validity_warnings=(
+            *validity.validity_warnings(of.path, of.plan, of.samples, of.training),
+            *validity.unreachable(of.end, of.training),
+            *vendor_code.validity_warnings(of.plan, list(of.logs.values())),
+            *vendor_code.confinement(of.plan, of.seen)[0],
+            *([validity.restarted(of.chain.costs(of.first.finished))] if of.chain else []),
+        ),
+        machine=machine.facts(of.path, of.plan, of.first.init_end),
+    )
+
+
+def _planned(of: StoredRound) -> PlannedRound:
+    plan = of.plan
+    facts = {
+        "sample_unit": plan.sample_unit or "samples",
+        "fingerprint": _fingerprint(plan, of.first.init_end),
+        "reference": plan.reference or None,
+    }
+    return PlannedRound(
+        **{**plan.facts(), **facts},
         case=str(plan.case),
         model=plan.case.model,
         framework=plan.case.framework_name,
@@ -332,64 +352,48 @@ def _outcome(of: StoredRound) -> Outcome:
         nproc=plan.case.nproc,
         round=plan.round,
         seed=plan.seed,
-        state=end.state if end else "unknown",
         target=plan.metric,
-        failures=failures,
+        hosts=tuple(plan.host(noderank).name for noderank in range(plan.shape.nnodes)),
+        limits=_limits(plan),
+        parity_samples=as_count(plan.config.get("parity_samples")),
+    )
+
+
+def _logged(of: StoredRound, joined: Sequence[RankLog]) -> LoggedRound:
+    plan, chain, first, logs = of.plan, of.chain, joined[0], list(of.logs.values())
+    finished = of.first.finished or {}
+    return LoggedRound(
         stop_reason=_text(finished.get("stop_reason")),
-        metrics=(
-            *reported,
-            *(chain.figures(first.finished) if chain else ()),
-            *stragglers.spread(of.logs),
-            *_of_last_start((*sampled.figures(samples, of.sampled, rate), *load), chain),
-        ),
-        steps=joined.steps,
-        evaluations=joined.evaluations,
-        untrained=joined.untrained,
-        drawings=joined.drawings.all(),
+        steps=first.steps,
+        evaluations=first.evaluations,
+        untrained=first.untrained,
+        drawings=first.drawings.all(),
         points=of_ranks((log.points for log in logs), plan.figures),
         left_out=tuple({point.name: point for log in logs for point in log.left_out}.values()),
         bad_points=sum(log.bad_points for log in logs),
         work=_work(plan, finished),
-        losses=_losses([joined, *logs[1:]], finished),
-        quality=_quality(joined, finished, plan.metric),
-        hosts=tuple(plan.host(noderank).name for noderank in range(plan.shape.nnodes)),
-        environment=_environment(plan, first, finished),
-        started_ms=end.started_ms if end else None,
-        ended_ms=end.ended_ms if end else None,
+        losses=_losses(joined, finished),
+        quality=_quality(first, finished, plan.metric),
+        environment=_environment(plan, of.first, finished),
         impossible=(*(figure for log in logs for figure in log.impossible), *(chain.impossible if chain else ())),
         broken_lines=sum(log.broken_lines for log in logs),
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(log.path.relative_to(of.path).as_posix() for log in logs if log.present and not log.is_summary),
         starts=chain.starts if chain else (),
-        warnings=(
-            *(chain.remarks() if chain else ()),
-            *_warnings(plan, end),
-            *_summed_up(of),
-            *no_profile,
-            *remarks,
-            *stragglers.find(of.places, of.logs),
-            *monitored,
-        ),
-        limits=_limits(plan),
-        parity_samples=as_count(plan.config.get("parity_samples")),
         phases=of.phases,
-        profile=profile,
-        validity_warnings=(
-            *validity.validity_warnings(of.path, plan, samples, training),
-            *validity.unreachable(end, training),
-            *vendor_code.validity_warnings(plan, logs),
-            *not_confined,
-            *([validity.restarted(chain.costs(first.finished))] if chain else []),
-        ),
-        machine=machine.facts(of.path, plan, first.init_end),
-        compared=compared,
     )
 
 
-def _of_last_start(sampled_metrics: tuple[MetricValue, ...], chain: Chain | None) -> Iterator[MetricValue]:
-    """Yield the metrics of samples; those of a restarted training say that they are of its last start alone."""
-    more = f", the last of {chain.count} starts alone" if chain else ""
-    for metric in sampled_metrics:
+def _metrics(of: StoredRound, joined: Sequence[RankLog], reports: Reports) -> Iterator[MetricValue]:
+    """Yield those of the logs, of all starts, of the ranks among each other, and of the samples."""
+    reported = tuple(kind_of(of.plan).measure(of.plan, joined, len(of.chain.files) if of.chain else 1))
+    yield from reported
+    yield from of.chain.figures(of.first.finished) if of.chain else ()
+    yield from stragglers.spread(of.logs)
+    rate = next((one for one in reported if one.name == ("p_core" if of.plan.throughput_only else "p_whole")), None)
+    # The samples of a restarted training are of its last start alone.
+    more = f", the last of {of.chain.count} starts alone" if of.chain else ""
+    for metric in (*sampled.figures(of.samples, of.sampled, rate), *busy.figures(of.samples, reports, of.training)):
         yield replace(metric, how=f"{metric.how}{more}")
 
 
@@ -419,26 +423,28 @@ def _fingerprint(plan: StoredPlan, init_end: Mapping[str, Any]) -> Mapping[str, 
     return {**fingerprint, "deviations": {**_mapping(fingerprint.get("deviations")), **versions, **reported}}
 
 
-def _warnings(plan: StoredPlan, end: RoundRecord | None) -> tuple[str, ...]:
-    privileged = plan.interpreter.get("privileged")
-    lines = [f"the ranks' container was privileged, as {privileged} requests"] if privileged else []
-    if end is None:
-        return tuple(lines)
-    lines += end.warnings
-    lines += [f"removed after the end of the round: {line}" for line in end.swept]
-    for item in end.missing:
-        how = "gone" if item.gone else f"missing here; they are on the host in {item.log_dir}"
-        lines.append(f"the logs of {item.host} are {how}: {item.why}")
-    return tuple(lines)
-
-
-def _summed_up(of: StoredRound) -> Iterator[str]:
-    """Yield a remark on the files that stay on their hosts."""
-    kept = len(of.summaries) - len(of.summaries_to_check)
+def _warnings(of: StoredRound, reports: Reports) -> Iterator[str]:
+    """Yield the remarks of all sources."""
+    yield from of.chain.remarks() if of.chain else ()
+    if privileged := of.plan.interpreter.get("privileged"):
+        yield f"the ranks' container was privileged, as {privileged} requests"
+    if of.end is not None:
+        yield from of.end.warnings
+        yield from (f"removed after the end of the round: {line}" for line in of.end.swept)
+        for item in of.end.missing:
+            how = "gone" if item.gone else f"missing here; they are on the host in {item.log_dir}"
+            yield f"the logs of {item.host} are {how}: {item.why}"
     if of.summaries:
+        kept = count(len(of.summaries) - len(of.summaries_to_check), "host")
         checked = f"those of {count(len(of.summaries_to_check), 'host')} were compared with their summaries"
-        how = "flagperf show --fetch-logs fetches them"
-        yield f"the logs and series of {count(kept, 'host')} stay there ({how}); {checked}"
+        yield f"the logs and series of {kept} stay there (flagperf show --fetch-logs fetches them); {checked}"
+    yield from _profile(of.plan, of.first)[1]
+    yield from vendor_code.confinement(of.plan, of.seen)[1]
+    yield from stragglers.find(of.places, of.logs)
+    yield from monitors.warnings(of.path)
+    yield from monitors.dropped(of.samples)
+    yield from sampled.energy_warnings(of.samples, of.training)
+    yield from busy.own_load_warnings(of.samples, reports, of.training)
 
 
 def _work(plan: StoredPlan, finished: Mapping[str, Any]) -> TrainingWork:
@@ -467,8 +473,7 @@ def _limits(plan: StoredPlan) -> dict[str, float]:
     return {name: limit for name, limit in limits.items() if 0 < limit < math.inf}
 
 
-def _losses(logs: Iterable[RankLog], finished: Mapping[str, Any]) -> Losses:
-    logs = list(logs)
+def _losses(logs: Sequence[RankLog], finished: Mapping[str, Any]) -> Losses:
     bad = next((log for log in logs if log.bad_losses), None)
     final = finished.get("final_loss")
     return Losses(

@@ -92,9 +92,9 @@ class Quality:
         return {target.name: MetricQuality(self.best, self.last, self.program_final), **self.also}
 
 
-@dataclass(frozen=True)
-class Outcome(CaseFacts):
-    """The result of one round; ``ok`` means that it finished, not that it converged."""
+@dataclass(frozen=True, kw_only=True)
+class PlannedRound(CaseFacts):
+    """What the plan says of a round before it starts."""
 
     case: str
     model: str
@@ -104,13 +104,20 @@ class Outcome(CaseFacts):
     nproc: int
     round: int
     seed: int | None
-    state: str
     target: Target
-    failures: tuple[RoundFault, ...] = ()
-    compared: int = 0
-    """The number of compared pairs of figures; contradictions are among the failures."""
+    hosts: tuple[str, ...] = ()
+    """The names of the hosts, in the order of their ranks."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """The limits that the config sets: max_steps, max_epochs, max_samples, and those of the figures of a step."""
+    parity_samples: int | None = None
+    """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedRound:
+    """What the ranks' logs say; a rank that ended early logged less."""
+
     stop_reason: str | None = None
-    metrics: tuple[MetricValue, ...] = ()
     steps: tuple[Step, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
     untrained: Evaluation | None = None
@@ -125,31 +132,38 @@ class Outcome(CaseFacts):
     work: TrainingWork = TrainingWork()
     losses: Losses = Losses()
     quality: Quality = Quality()
-    hosts: tuple[str, ...] = ()
-    """The names of the hosts, in the order of their ranks."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    started_ms: int | None = None
-    ended_ms: int | None = None
     impossible: tuple[Impossible, ...] = ()
     """The logged figures outside their possible range; they fail the round."""
     broken_lines: int = 0
     other_lines: int = 0
     logs: tuple[str, ...] = ()
+    starts: tuple[Start, ...] = ()
+    """The starts of a training that was started several times, the last one included; the curve is that of all."""
+    phases: tuple[Phase, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(PlannedRound, LoggedRound):
+    """The result of one round; ``ok`` means that it finished, not that it converged."""
+
+    state: str
+    """How the round ended, by its record, as are the times; ``unknown`` without a record."""
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    failures: tuple[RoundFault, ...] = ()
+    compared: int = 0
+    """The number of compared pairs of figures; contradictions are among the failures."""
+    metrics: tuple[MetricValue, ...] = ()
+    """By the logs, the samples of hosts and devices, and the plan."""
+    profile: Profile | None = None
+    """Where the time of a step goes on the first rank's device; only throughput rounds have one."""
     warnings: tuple[str, ...] = ()
     """Remarks for readers of the figures; they fail nothing."""
     validity_warnings: tuple[ValidityWarning, ...] = ()
     """Conditions that distort the measurements; a round that has one fails under --strict."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software of the round, as reported by its hosts."""
-    starts: tuple[Start, ...] = ()
-    """The starts of a training that was started several times, the last one included; the curve is that of all."""
-    phases: tuple[Phase, ...] = ()
-    profile: Profile | None = None
-    """Where the time of a step goes on the first rank's device; only throughput rounds have one."""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    """The limits that the config sets: max_steps, max_epochs, max_samples, and those of the figures of a step."""
-    parity_samples: int | None = None
-    """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
     unverified_chip: str = ""
     """Why the chip is not verified: its devices did not report it. No table and no baseline has such figures."""
 

@@ -59,11 +59,13 @@ def validity_warnings(plan: StoredPlan, logs: Iterable[RankLog]) -> tuple[Validi
     return tuple(_differences(planned, begun, plan.vendor))
 
 
-def confinement(plan: StoredPlan, reasons: Mapping[str, str | None]) -> tuple[list[ValidityWarning], list[str]]:
+def confinement(
+    plan: StoredPlan, seen: Mapping[str, tuple[object, str | None]]
+) -> tuple[list[ValidityWarning], list[str]]:
     """Return the validity warnings, or without vendor code the remarks, of host folders with unconfined ranks."""
     sentences = [
         f"{host_of(folder)}: the ranks' files could not be confined: {reason}"
-        for folder, reason in reasons.items()
+        for folder, (_, reason) in seen.items()
         if reason
     ]
     if names(plan.fingerprint):

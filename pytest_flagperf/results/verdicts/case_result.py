@@ -101,10 +101,7 @@ class CaseResult:
     @property
     def converged(self) -> int | None:
         """The number of rounds that converged; None if no round was meant to."""
-        meant = [outcome for outcome in self.outcomes if outcome.meant_to_converge]
-        if not meant:
-            return None
-        return sum(has_converged(outcome) for outcome in meant)
+        return sum(map(has_converged, self.outcomes)) if self.meant else None
 
     @property
     def vendor_code(self) -> str:

@@ -11,7 +11,7 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.statistics import SURE, finite, student_limit
 from pytest_flagperf.results.figures.units import compared, quantity
 from pytest_flagperf.results.measured.outcome import Outcome, counted
-from pytest_flagperf.results.verdicts.verdict import Verdict, finished, no_round
+from pytest_flagperf.results.verdicts.verdict import Verdict, finished
 
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
 
@@ -60,7 +60,7 @@ def format_speedup(factor: float, cards: int) -> str:
 
 
 def speedup(
-    outcomes: Sequence[Outcome | None],
+    outcomes: Sequence[Outcome],
     one_card: OneCard,
     cards: int,
     min_efficiency: float,
@@ -73,11 +73,11 @@ def speedup(
     A failure while other work used the cores becomes a warning, unless ``strict``.
     """
     if not outcomes:
-        return no_round("speed-up")
+        return [_failure("no round ran", "no round", "a round")]
     ended = [verdict for outcome in outcomes for verdict in finished(outcome)]
     if not all(verdict.ok for verdict in ended):
         return ended
-    rounds = [outcome for outcome in outcomes if outcome is not None and not outcome.starts]
+    rounds = [outcome for outcome in outcomes if not outcome.starts]
     if not rounds:
         sentence = "not judged because each round was restarted"
         unknown = _failure(sentence, "restarted: not judged", "a round that was not restarted")
@@ -124,9 +124,9 @@ def _as_busy(verdict: Verdict, many: str, alone: str, *, strict: bool) -> Verdic
 
 def _no_speedup(outcomes: Sequence[Outcome], one_card: OneCard) -> Verdict | None:
     """Return a failed verdict if the speed-up cannot be computed."""
-    bad = [outcome for outcome in outcomes if not _positive(_p_core(outcome))]
+    bad = [outcome for outcome in outcomes if not _positive(outcome.value("p_core"))]
     if bad:
-        got = quantity(_p_core(bad[0]))
+        got = quantity(bad[0].value("p_core"))
         return _failure(f"round {bad[0].round}: p_core is {got}", got, "p_core above 0")
     if not _positive(one_card.p_core):
         got = quantity(one_card.p_core)
@@ -169,11 +169,6 @@ def _interval(efficiency: float, uncertainty: float | None, least: float) -> str
     low, high = efficiency / uncertainty, efficiency * uncertainty
     text = f"{quantity(low, 'share')} to {quantity(high, 'share')} with {SURE * 100:g} % confidence"
     return f"{text}: too close to the bound to be certain" if low < least <= high else text
-
-
-def _p_core(outcome: Outcome) -> float:
-    value = outcome.value("p_core")
-    return math.nan if value is None else value
 
 
 def _positive(value: float | None) -> bool:

@@ -79,14 +79,14 @@ _AGREE = "figures that agree"
 _FIGURES = {CONTRADICTION: ("consistent", _AGREE), LOG: ("own_log", "the log of this round")}
 
 
-def finished(outcome: Outcome | None) -> list[Verdict]:
+def finished(outcome: Outcome) -> list[Verdict]:
     """Judge whether the round finished on every rank, its logs belong to it, and its figures agree."""
     kind = VerdictKind.FINISHED
-    if outcome is None:
-        return [Verdict("finished", False, "no outcome", "finished", "the round left no outcome", kind=kind)]
     verdicts = [Verdict("finished", True, outcome.state, "finished", kind=kind)] if outcome.ended_well else []
     if outcome.ok:
-        return [*verdicts, *([_consistent(outcome)] if outcome.compared else [])]
+        pairs = count(outcome.compared, "pair")
+        consistent = Verdict("consistent", True, pairs, _AGREE, kind=VerdictKind.FIGURES)
+        return [*verdicts, consistent] if outcome.compared else verdicts
     if not outcome.failures:
         sentence = f"round {outcome.round}: its state is {outcome.state!r}, expected 'finished'"
         return [Verdict("finished", False, outcome.state, "finished", sentence, kind=kind)]
@@ -95,16 +95,6 @@ def finished(outcome: Outcome | None) -> list[Verdict]:
         kind = VerdictKind.FIGURES if failure.kind in _FIGURES else VerdictKind.FINISHED
         verdicts.append(Verdict(name, False, failure.kind, expected, failure.sentence, kind=kind))
     return verdicts
-
-
-def no_round(figure: str) -> list[Verdict]:
-    """Return the failed verdict on no round at all."""
-    sentence = f"no {figure}: no round ran"
-    return [Verdict("finished", False, "no outcome", "finished", sentence, kind=VerdictKind.FINISHED)]
-
-
-def _consistent(outcome: Outcome) -> Verdict:
-    return Verdict("consistent", True, count(outcome.compared, "pair"), _AGREE, kind=VerdictKind.FIGURES)
 
 
 def in_range(outcome: Outcome) -> Verdict:

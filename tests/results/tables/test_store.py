@@ -130,16 +130,16 @@ def test_of_a_run_killed_midway_is_read_what_is_there(tmp_path: Path) -> None:
 
 
 def test_verdict_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
-    path = store.save_verdicts(tmp_path, "test_converges[a/b]", training_verdicts.converges(None))
+    path = store.save_verdicts(tmp_path, "test_converges[a/b]", training_verdicts.converges(recorded("hang")))
     assert path.parent == tmp_path / "verdicts"
-    assert store.load_verdicts(tmp_path)["test_converges[a/b]"] == tuple(training_verdicts.converges(None))
+    assert store.load_verdicts(tmp_path)["test_converges[a/b]"] == tuple(training_verdicts.converges(recorded("hang")))
     edit_json(path, verdicts=[{"name": "x"}])
-    store.save_verdicts(tmp_path, "test_throughput[a/b]", training_verdicts.converges(None))
+    store.save_verdicts(tmp_path, "test_throughput[a/b]", training_verdicts.converges(recorded("hang")))
     found = store.load_verdicts(tmp_path)
     (failed,) = found[path.stem]
     assert not failed.ok
     assert failed.sentence == f"{path}: verdicts: ok is missing"
-    assert found["test_throughput[a/b]"] == tuple(training_verdicts.converges(None))
+    assert found["test_throughput[a/b]"] == tuple(training_verdicts.converges(recorded("hang")))
 
 
 def test_a_case_that_was_interrupted_is_not_ok(tmp_path: Path) -> None:

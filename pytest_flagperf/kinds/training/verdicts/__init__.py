@@ -19,11 +19,9 @@ def rounds_converge(outcomes: Sequence[Outcome]) -> list[Verdict]:
     return [verdict for outcome in outcomes for verdict in converges(outcome)]
 
 
-def converges(outcome: Outcome | None) -> list[Verdict]:
+def converges(outcome: Outcome) -> list[Verdict]:
     """Judge whether a round finished, learned on real data, and reached the target in time or kept to the curve."""
     verdicts = finished(outcome)
-    if outcome is None:
-        return verdicts
     if not outcome.ended_well:
         # An unfinished round is not judged by its metric; but a bad loss may be why it did not finish.
         return [*verdicts, *(verdict for verdict in convergence.finite_loss(outcome) if outcome.losses.bad)]

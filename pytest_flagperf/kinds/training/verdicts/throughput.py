@@ -7,23 +7,21 @@ from collections.abc import Iterator, Sequence
 
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range, no_round
+from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range
 
 MIN_MEASURED_STEPS = 10
 MAX_FACTOR = 3.0
 """The most that a vendor's steps may gain over the suite's own until a person has explained it."""
 
 
-def throughput(outcomes: Sequence[Outcome | None]) -> list[Verdict]:
+def throughput(outcomes: Sequence[Outcome]) -> list[Verdict]:
     """Judge whether each round's throughputs are present, finite, possible and consistent with its other figures."""
-    if not outcomes:
-        return no_round("throughput")
     return [verdict for outcome in outcomes for verdict in _throughput_of(outcome)]
 
 
-def _throughput_of(outcome: Outcome | None) -> Iterator[Verdict]:
+def _throughput_of(outcome: Outcome) -> Iterator[Verdict]:
     yield from finished(outcome)
-    if outcome is None or not outcome.ended_well:
+    if not outcome.ended_well:
         return
     yield in_range(outcome)
     # p_core of a restarted training is of its last start, which may be short, and is compared with nothing.
