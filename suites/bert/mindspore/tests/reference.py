@@ -26,6 +26,7 @@ def write(path: Path) -> None:
     ms.set_seed(7)
     net = model.create_model(checking.context("reference", **SMALLER, init_checkpoint=None))
     ms.save_checkpoint(net, str(path / CHECKPOINT))
+    (path / CHECKPOINT).chmod(0o600)  # MindSpore writes it without the right to change it
 
 
 def check_a_damaged_checkpoint_is_named() -> None:
