@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -258,20 +259,20 @@ def test_a_case_whose_record_cannot_be_read_has_failed_and_the_others_stand(
 
 def test_an_unexpected_error_fails_one_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run_of_two(tmp_path)
-    load, shown = store.load_outcome, vars(page)["section"]
+    load, shown = store.load_outcome, page._body
 
     def loaded(round_dir: Path) -> Outcome:
         if "toy_other" in str(round_dir):
             raise ZeroDivisionError("a bug")
         return load(round_dir)
 
-    def section(case: CaseResult, *rest: Any) -> str:
+    def body(case: CaseResult, *rest: Any) -> Iterator[str]:
         if case.case.startswith("toy:other"):
             raise PermissionError("a disk")
-        return str(shown(case, *rest))
+        yield from shown(case, *rest)
 
     monkeypatch.setattr(store, "load_outcome", loaded)
-    monkeypatch.setattr(page, "section", section)
+    monkeypatch.setattr(page, "_body", body)
     states = {case.case: case.outcomes[0].state for case in store.load_run(run).cases}
     assert states == {"toy:pytorch:CPU:1:2:1": "finished", "toy:other:CPU:1:1:1": UNREADABLE}
     text = page.standalone(run, run / "report.html")

@@ -216,6 +216,7 @@ def section(
     """Return the section of a case, which opens on a click or by a link to its anchor."""
     about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
     try:
+        head = _summary(case, summary)
         body = "".join(_body(case, summary, trend, case_dir, page_dir, detail))
     except Exception as error:  # unforeseen content of files must not affect other cases
         reason = f"{case_dir}: cannot show the details: {type(error).__name__}: {error}"
@@ -223,7 +224,7 @@ def section(
     state_class, is_open = css_class(summary.state), " open" if opened else ""
     return (
         f'<details class="case" id="{anchor(case.case)}" data-state="{state_class}" data-about="{about}"{is_open}>'
-        f"<summary>{_summary(case, summary)}</summary><div>{body}</div></details>"
+        f"<summary>{head}</summary><div>{body}</div></details>"
     )
 
 
