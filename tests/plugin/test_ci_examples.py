@@ -166,8 +166,9 @@ def test_github_fails_a_pull_request_that_is_slower_and_comments(project: Sandbo
     assert len(list((project.project / "baseline").glob("run*"))) == 1
     project.forget_reports()
     same = github.job("pull_request")
-    assert same["Compare with main"].returncode == 0, same["Compare with main"].stdout
-    assert "no regression" in (project.project / "comment.md").read_text()
+    # On a busy machine chance may change p_whole by more than half: then the answer is 2, not 1.
+    assert same["Compare with main"].returncode in (0, 2), same["Compare with main"].stdout
+    assert "regressed" not in (project.project / "comment.md").read_text()
     project.forget_reports()
     project.slow_down()
     slow = github.job("pull_request")
