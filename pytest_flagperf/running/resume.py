@@ -101,11 +101,11 @@ def set_failed_rounds_aside(directory: Path) -> list[str]:
 
 def _reason_to_repeat(round_dir: RoundDir, outcome: Outcome) -> str | None:
     """Return why a round that ended must run again; None if it is valid."""
+    from pytest_flagperf.results.measured.outcome import why_failed  # loads slowly
+
     try:
         round_dir.read_hosts()
         round_dir.read_record()
     except FormatError as error:
         return str(error)
-    if outcome.ok:
-        return None
-    return outcome.failures[0].sentence if outcome.failures else outcome.state
+    return None if outcome.ok else why_failed(outcome)

@@ -20,7 +20,7 @@ CHECK = f"{noise.IMPLAUSIBLE}: check the run"
 BAD = (noise.WORSE, FAILED, TARGET_MISSED)
 """The verdicts of cases that regressed."""
 UNDECIDED = (NOT_JUDGED, NOISY, CHECK)
-"""The verdicts of cases of which nothing can be said."""
+"""The verdicts of cases that could not be judged."""
 _ALONE = (GONE, LEFT_OUT, ADDED)
 """The verdicts of cases that only one run has."""
 _ORDER = (noise.WORSE, noise.MISSING, noise.IMPLAUSIBLE, noise.CHANGED, noise.BETTER, noise.WITHIN)
@@ -111,14 +111,19 @@ def not_judged(cases: Sequence[Compared]) -> list[str]:
 
 
 def _too_noisy(case: Compared) -> str:
-    noisy = [change for change in case.changes if change.is_noisy]
-    if not noisy or case.row.undecided:
+    change = _noisiest(case)
+    if change is None or case.row.undecided:
         return ""
-    change = max(noisy, key=lambda noisy: noisy.judgement.needed or 0.0)
     return (
         f"{case.row.new.case}: {NOISY}: {change.name} went from {' to '.join(change.texts)} ({change.share}), and "
         f"chance alone reaches {limit(change)}; measure more rounds, on a machine without other work"
     )
+
+
+def _noisiest(case: Compared) -> Change | None:
+    """Return the metric that is too noisy to judge, of several the noisiest."""
+    noisy = [change for change in case.changes if change.is_noisy]
+    return max(noisy, key=lambda change: change.judgement.needed or 0.0, default=None)
 
 
 def gone(matched: Matched, new: Path) -> str:
@@ -163,8 +168,7 @@ def _deciding(case: Compared) -> Change | None:
     worst = min(_ORDER.index(change.judgement.word) for change in judged)
     same = [change for change in judged if change.judgement.word == _ORDER[worst]]
     if _ORDER[worst] == noise.WITHIN:
-        noisy = [change for change in same if change.is_noisy]
-        return max(noisy, key=lambda change: change.judgement.needed or 0.0) if noisy else same[-1]
+        return _noisiest(case) or same[-1]
     return max(reversed(same), key=lambda change: round(abs(change.judgement.change or 0.0), 3))
 
 
@@ -180,4 +184,4 @@ def _verdict(case: Compared, change: Change | None) -> str:
         return noise.WORSE if word == noise.WORSE or missing else TARGET_MISSED
     if word == noise.IMPLAUSIBLE:
         return CHECK
-    return NOISY if any(change.is_noisy for change in case.changes) else word or UNCHANGED
+    return NOISY if _noisiest(case) else word or UNCHANGED

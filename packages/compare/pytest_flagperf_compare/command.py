@@ -34,7 +34,6 @@ from pytest_flagperf.stored.plan import THROUGHPUTS
 from . import comment
 from .case_table import (
     HEAD,
-    UNDECIDED,
     CaseRow,
     case_rows,
     gone,
@@ -107,9 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_text(arguments.markdown, comment.of_comparison(page))
         written.append(f"wrote the comment {arguments.markdown}")
     print("\n".join(_lines(page, written)))
-    if page.regressions or page.gone:
-        return 1
-    return 2 if any(row.verdict in UNDECIDED for row in page.rows) else 0
+    return page.exit_code
 
 
 def _compare(old: StoredRun, new: StoredRun, arguments: argparse.Namespace) -> ComparisonPage:

@@ -8,7 +8,7 @@ from pytest_flagperf.report.export import blocks
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
 
-from .case_table import BAD, CHECK, GONE, HEAD, LEFT_OUT, NOT_JUDGED, UNDECIDED, CaseRow
+from .case_table import BAD, CHECK, GONE, HEAD, LEFT_OUT, NOT_JUDGED, CaseRow
 from .comparison import NOISY, Compared, certainty
 from .page import ComparisonPage
 
@@ -24,8 +24,7 @@ _SIGNS = {
 
 def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:
     """Return the verdict, the table of all cases, the regressions and, folded, all figures of each case."""
-    undecided = any(row.verdict in UNDECIDED for row in page.rows)
-    sign = _SIGNS[noise.WORSE] if page.regressions or page.gone else _SIGNS[NOT_JUDGED] if undecided else "✅"
+    sign = ("✅", _SIGNS[noise.WORSE], _SIGNS[NOT_JUDGED])[page.exit_code]
     runs = " → ".join(page.directories)
     parts = [
         blocks.lines([MARK, f"### {sign} flagperf: {blocks.text(f'{page.title}: {runs}')}"]),

@@ -12,7 +12,7 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.noise import Judgement
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity, signed
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, why_failed
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.plan import THROUGHPUTS
 
@@ -123,7 +123,7 @@ class CaseRuns:
     def failed(self) -> list[str]:
         """A sentence for each failed round."""
         return [
-            f"{name}: round {outcome.round} failed: {_failure(outcome)}"
+            f"{name}: round {outcome.round} failed: {why_failed(outcome)}"
             for name, case in self.runs
             for outcome in case.outcomes
             if not outcome.ok
@@ -136,7 +136,9 @@ class CaseRuns:
         of_old, of_new = len(self.old.outcomes), len(self.new.outcomes)
         if len(now) < of_new and len(now) * of_old <= len(then) * of_new:
             return None
-        return f"{len(now)} of {count(of_new, 'round')} failed, {len(then)} of {of_old} did before: {_failure(now[0])}"
+        return (
+            f"{len(now)} of {count(of_new, 'round')} failed, {len(then)} of {of_old} did before: {why_failed(now[0])}"
+        )
 
     @property
     def invalid(self) -> list[str]:
@@ -288,10 +290,6 @@ def _converged(case: CaseResult) -> tuple[int, int] | None:
     case = replace(case, outcomes=tuple(outcome for outcome in case.outcomes if not outcome.validity_warnings))
     meant = sum(outcome.meant_to_converge for outcome in case.outcomes)
     return None if case.converged is None else (case.converged, meant)
-
-
-def _failure(outcome: Outcome) -> str:
-    return outcome.failures[0].sentence if outcome.failures else outcome.state
 
 
 def _percent(share: float) -> str:

@@ -70,6 +70,13 @@ class ComparisonPage:
     title: str
     """How many cases regressed, or the smallest change that the comparison could have seen."""
 
+    @property
+    def exit_code(self) -> int:
+        """1 if a case regressed or is missing, 2 if none did but one could not be judged, else 0."""
+        if self.regressions or self.gone:
+            return 1
+        return 2 if any(row.verdict in UNDECIDED for row in self.rows) else 0
+
     @cached_property
     def by_name(self) -> Mapping[str, Compared]:
         return {case.row.name: case for case in self.cases}
@@ -100,12 +107,14 @@ def standalone(page: ComparisonPage, to: Path) -> str:
 def _headline(page: ComparisonPage) -> str:
     """Return the verdict, and for each case that regressed its first reason."""
     text = page.title[:1].upper() + page.title[1:]
-    undecided = any(row.verdict in UNDECIDED for row in page.rows)
-    kind = "failed" if page.regressions or page.gone else "failed-as-expected" if undecided else "passed"
+    kind = ("passed", "failed", "failed-as-expected")[page.exit_code]
     reasons = [_reason(page, row) for row in page.rows if row.verdict in BAD]
-    reasons += [f"<li>{escape(page.gone)}</li>"] if page.gone else []
-    more = f"<li>and {count(len(reasons) - _MAX_REASONS, 'more case')}</li>" if len(reasons) > _MAX_REASONS else ""
-    listed = f"<ul>{''.join(reasons[:_MAX_REASONS])}{more}</ul>" if reasons else ""
+    lines = reasons[:_MAX_REASONS]
+    if len(reasons) > _MAX_REASONS:
+        lines.append(f"<li>and {count(len(reasons) - _MAX_REASONS, 'more case')}</li>")
+    if page.gone:
+        lines.append(f"<li>{escape(page.gone)}</li>")
+    listed = f"<ul>{''.join(lines)}</ul>" if lines else ""
     return f'<div class="headline {kind}" id="summary"><p>{escape(text)}</p>{listed}</div>'
 
 

@@ -248,6 +248,11 @@ def counted(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return [outcome for outcome in finished if outcome.valid] or finished
 
 
+def why_failed(outcome: Outcome) -> str:
+    """Return the first failure of a round that is not ok, else its state."""
+    return outcome.failures[0].sentence if outcome.failures else outcome.state
+
+
 def unreadable(round_dir: Path, reason: str) -> Outcome:
     """Return the failed outcome of a round whose record cannot be read, with the case by its folder."""
     folder = round_dir.parent.name
