@@ -104,8 +104,9 @@ def lines(run: StoredRun, width: int, *, every: bool = False) -> Iterator[str]:
     yield from all_lines(end.summaries)
     yield from (f"not run: {text}" for text in end.not_run)
     failures = {text for case in end.summaries for text in case.failures}
-    missing = f"{run.directory / RESULTS}: " if unfinished else "\n"
-    notes = [problem for problem in run.problems if problem not in failures and not problem.startswith(missing)]
+    notes = [problem for problem in run.problems if problem not in failures]
+    if unfinished:  # its results.json is not written yet
+        notes = [problem for problem in notes if not problem.startswith(f"{run.directory / RESULTS}: ")]
     yield from (f"note: {problem}" for problem in notes)
     yield unfinished or end.verdict(width)
 

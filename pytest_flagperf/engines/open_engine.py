@@ -95,7 +95,7 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path, name: str, o
     if missing:
         problem = f"{type(engine).__name__} lacks {', '.join(missing)}; derive it from pytest_flagperf.engines.Engine"
         raise Problems([f"{plugin.label}: engine {name}: {problem}"])
-    # An error of our own wheel is no error of the installation.
+    # The advice to uninstall a package does not suit an engine of our own wheel.
     return settings, engine if plugin.package == OWN else cast("Engine", _GuardedEngine(plugin, name, engine))
 
 

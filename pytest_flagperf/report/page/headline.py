@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from pytest_flagperf.results.verdicts.case_result import (
     STATES,
     UNFINISHED,
     counted_marks,
-    grouped_marks,
+    marked,
     not_judged,
     state_with_code,
 )
@@ -48,8 +48,7 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     more = len(bad) + len(others) - len(lines)
     if more:
         lines.append(f'<li>and {count(more, "more case")}: <a href="#overview">see the overview</a></li>')
-    marks = grouped_marks(row.summary for row in rows)
-    lines += [_marked(phrase, sentences, rows) for phrase, sentences in marks.items()]
+    lines += [_marked(phrase, rows) for phrase in marked(row.summary for row in rows)]
     lines += [f"<li>{row.linked}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
     if len(with_code) > _MAX_LISTED:
         lines.append(f"<li>and {count(len(with_code) - _MAX_LISTED, 'more case')} with vendor code</li>")
@@ -64,12 +63,12 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     return f'<div class="headline {css_class(kind)}" id="summary"><p>{_verdict(rows, len(not_run))}</p>{listed}</div>'
 
 
-def _marked(phrase: str, sentences: Mapping[str, str], rows: Sequence[Row]) -> str:
+def _marked(phrase: str, rows: Sequence[Row]) -> str:
     """Return one line for all cases with a mark, with the sentence of the first one."""
-    linked = [row.linked for row in rows if row.case in sentences]
-    more = f" and {count(len(linked) - _MAX_NAMED, 'more case')}" if len(linked) > _MAX_NAMED else ""
-    sentence = next(iter(sentences.values()))
-    return f"<li>{escape(phrase)}: {', '.join(linked[:_MAX_NAMED])}{more}: {escape(sentence)}</li>"
+    found = [row for row in rows if phrase in row.summary.marks]
+    linked = ", ".join(row.linked for row in found[:_MAX_NAMED])
+    more = f" and {count(len(found) - _MAX_NAMED, 'more case')}" if len(found) > _MAX_NAMED else ""
+    return f"<li>{escape(phrase)}: {linked}{more}: {escape(found[0].summary.marks[phrase])}</li>"
 
 
 def _with_code(rows: Sequence[Row]) -> list[Row]:

@@ -21,7 +21,7 @@ from pytest_flagperf.results.verdicts.case_result import (
     CaseResult,
     CaseSummary,
     counted_marks,
-    grouped_marks,
+    marked,
     not_judged,
     summarize_case,
 )
@@ -126,8 +126,8 @@ def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:
 
 def remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield a line for each mark, each vendor code, each known problem, each expected failure and each warning."""
-    for phrase, sentences in grouped_marks(summaries).items():
-        yield f"{phrase}: {_joined(list(sentences), _MAX_LINES, ', ')}: {next(iter(sentences.values()))}"
+    for phrase, cases in marked(summaries).items():
+        yield f"{phrase}: {_joined([one.case for one in cases], _MAX_LINES, ', ')}: {cases[0].marks[phrase]}"
     yield from _limited(list(_vendor_code(summaries)))
     yield from _limited([f"{KNOWN_PROBLEM}: {case.case}: {text}" for case in summaries for text in case.known_problems])
     yield from _limited([f"expected: {case.case}: {text}" for case in summaries for text in case.expected])

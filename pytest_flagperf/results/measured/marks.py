@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, counted
 
 CHIP_NOT_VERIFIED, VENDOR_REPLACED, NOT_VALID = "chip not verified", "vendor replaced", "figures not valid"
 
@@ -12,9 +12,9 @@ CHIP_NOT_VERIFIED, VENDOR_REPLACED, NOT_VALID = "chip not verified", "vendor rep
 def of_rounds(outcomes: Sequence[Outcome]) -> dict[str, str]:
     """Return the marks of rounds: short phrases, each with its sentence, which is that of the first round with it."""
     marks = {phrase: sentence for outcome in reversed(outcomes) for phrase, sentence in _of_round(outcome).items()}
-    finished = [outcome for outcome in outcomes if outcome.ok]
-    if finished and not any(outcome.valid for outcome in finished):
-        marks[NOT_VALID] = finished[0].validity_warnings[0].sentence
+    first = next(iter(counted(outcomes)), None)
+    if first is not None and not first.valid:
+        marks[NOT_VALID] = first.validity_warnings[0].sentence
     return marks
 
 

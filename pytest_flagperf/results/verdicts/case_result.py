@@ -209,16 +209,15 @@ def not_judged(summaries: Iterable[CaseSummary]) -> list[str]:
 
 def counted_marks(summaries: Iterable[CaseSummary]) -> list[str]:
     """Return for each mark how many cases have it, such as "chip not verified in 2 cases"."""
-    numbers = Counter(mark for one in summaries for mark in one.marks)
-    return [f"{phrase} in {count(number, 'case')}" for phrase, number in numbers.items()]
+    return [f"{phrase} in {count(len(cases), 'case')}" for phrase, cases in marked(summaries).items()]
 
 
-def grouped_marks(summaries: Iterable[CaseSummary]) -> dict[str, dict[str, str]]:
-    """Return for each mark the sentences of its cases."""
-    groups: dict[str, dict[str, str]] = {}
+def marked(summaries: Iterable[CaseSummary]) -> dict[str, list[CaseSummary]]:
+    """Return for each mark the cases that have it."""
+    groups: dict[str, list[CaseSummary]] = {}
     for one in summaries:
-        for phrase, sentence in one.marks.items():
-            groups.setdefault(phrase, {})[one.case] = sentence
+        for phrase in one.marks:
+            groups.setdefault(phrase, []).append(one)
     return groups
 
 
