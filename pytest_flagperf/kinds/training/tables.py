@@ -105,7 +105,7 @@ def figure_names(metric: str) -> list[str]:
 
 
 def figures(case: CaseResult) -> list[str]:
-    """Return the cells of a case in the order of ``figure_names``: the medians over the finished rounds."""
+    """Return the cells of a case in the order of ``figure_names``: the medians over the rounds that count."""
     first = case.first
     return [
         (case.finished or [first])[0].environment.get("precision") or str(first.fingerprint.get("precision") or NONE),
