@@ -8,36 +8,6 @@ from tests.attacks import failed, trained
 
 pytestmark = pytest.mark.slow
 
-AVERAGES = """
-import torch
-from torch import distributed
-from flagperf_driver.pytorch import steps
-
-
-def model_to_ddp(ctx, model):
-    return model
-
-
-def create_optimizer(ctx, model):
-    def average(*_):
-        average.steps += 1
-        for parameter in model.parameters() if average.steps % 5 == 0 else ():
-            distributed.all_reduce(parameter.data)
-            parameter.data /= ctx.world_size
-
-    average.steps = 0
-    optimizer = steps.create_optimizer(ctx, model)
-    optimizer.register_step_post_hook(average)
-    return optimizer
-"""
-
-
-def test_ranks_that_average_their_weights_every_fifth_step_fail(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    finished = trained(repo, tmp_path, AVERAGES, nodes="1x2")
-    assert finished.code == 1, finished.out
-    assert any("the weights differ between ranks 0, 1" in sentence for _, sentence in failed(finished))
-
-
 LOW = """
 import torch
 

@@ -69,46 +69,6 @@ def prepare_batch(ctx, batch):
         spent @ spent
     return steps.prepare_batch(ctx, batch)
 """
-SLOW_DATA = """
-import torch
-from common.images import sources
-
-spent, train = torch.randn(512, 512), sources.train
-
-
-class Slow:
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getattr__(self, name):
-        return getattr(self.data, name)
-
-    def __getitem__(self, index):
-        for _ in range(40):
-            spent @ spent
-        return self.data[index]
-
-
-sources.train = lambda *arguments: Slow(train(*arguments))
-"""
-FAST_CLOSE = """
-from flagperf_driver.training.timeline import Timeline
-
-close = Timeline.close
-
-
-def _faster(self):
-    first = self._line[0]
-    self._line = [first + (mark - first) / 10 for mark in self._line]
-    self._since = self._submitted - (self._submitted - self._since) / 10
-    return close(self)
-
-
-Timeline.close = _faster
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -156,14 +116,3 @@ def test_training_in_the_evaluation_fails_by_its_forward_pass(repo: Path, torch_
     finished = trained(repo, tmp_path, LATE)
     assert finished.code == 1, finished.out
     assert "evaluation" in pairs(failed(finished))
-
-
-@alone
-def test_work_in_the_data_loading_fails_by_the_share_of_waiting(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    finished = trained(repo, tmp_path, SLOW_DATA + HONEST)
-    assert finished.code == 1, finished.out
-    assert pairs(failed(finished)) == {"waiting"}
-
-
-def test_windows_that_report_a_tenth_of_their_time_leave_a_rest(repo: Path, torch_python: str, tmp_path: Path) -> None:
-    assert "rest" in consistent(trained(repo, tmp_path, FAST_CLOSE + HONEST))

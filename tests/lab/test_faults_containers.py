@@ -3,25 +3,12 @@
 import json
 import re
 import shlex
-import xml.etree.ElementTree as ET
 from contextlib import suppress
 
-import pytest
-
-from tests.lab.lab import PYTHON, LabHost
+from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
 
 _SLOW = "--set=step_s=0.3"
-
-
-def test_a_rank_beyond_its_containers_memory_is_reported(cluster: ClusterToy) -> None:
-    cluster.use_docker(nodes="2x1")
-    shown = " ".join(cluster.lab.container_options(PYTHON))
-    cluster.set(container_opt=[shown, "--memory 64m"])
-    output = cluster.failed("--set=fault=oom")
-    assert "round 1: rank 1 on h2 was killed by SIGKILL (the container's memory limit, 64 MiB)" in output
-    failures = ET.parse(cluster.toy.runs[-1] / "junit.xml").iter("failure")
-    assert any("the container's memory limit, 64 MiB" in f"{failure.text}" for failure in failures)
 
 
 def test_what_an_engine_that_stays_away_keeps_is_reported_and_removed_by_the_next_run(cluster: ClusterToy) -> None:
@@ -64,29 +51,6 @@ def test_the_container_of_an_agent_that_is_killed_with_its_janitor_is_removed(cl
     assert f"removed after the end of the round: container {container['Names']}" in going.text
     assert cluster.round_json()["missing"] == []
     assert_nothing_left(cluster.hosts)
-
-
-@pytest.fixture
-def lone(cluster: ClusterToy) -> ClusterToy:
-    """One host, with an engine; what its image is made of is the test's matter."""
-    cluster.hosts = cluster.hosts[:1]
-    cluster.hosts[0].docker()
-    cluster.settings(nodes="1x1", runtime="docker", set=["step_s=0.01"])
-    return cluster
-
-
-def test_that_a_vendor_wants_privileges_is_in_all_reports(lone: ClusterToy) -> None:
-    lone.lab.image(lone.hosts[0], PYTHON.parent)
-    options = ["--privileged", *lone.lab.container_options(PYTHON)]
-    with (lone.root / "vendors/cpu/vendor.toml").open("a") as file:
-        file.write(f"[container]\noptions = {options}\n[images]\nplain = 'flagperf-lab:python'\n")
-    output = lone.passed()
-    sentence = "container was privileged, as vendors/cpu/vendor.toml requests"
-    run = lone.toy.runs[-1]
-    assert sentence in output
-    assert sentence in (run / "report.html").read_text()
-    properties = {item.get("name"): item.get("value") for item in ET.parse(run / "junit.xml").iter("property")}
-    assert sentence in "".join(map(str, properties.values()))
 
 
 ODD = "a b\t'c' \"d\" $HOME \\ ; & | * é\nsecond=line"

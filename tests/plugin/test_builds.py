@@ -1,7 +1,6 @@
 """An environment is built once for a run, before its cases wait for devices; a failed build is not repeated."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -60,11 +59,3 @@ def test_a_build_does_not_wait_for_devices_that_another_process_holds(toy: Toy, 
     finally:
         held.release()
     assert going.wait() == 0, going.text
-
-
-def test_a_running_build_is_shown(toy: Toy, index: PackageIndex) -> None:
-    require(toy, "frame==1.0")
-    result = toy.run("suites", "-k", "alpha and CPU:1:1")
-    cache = Path("cache", "venv")
-    assert "flagperf: to build first: 1 environment: plain (1 package of unknown size)" in result.outlines
-    assert any(f"building the plain environment in {toy.root / cache}" in line for line in result.outlines)

@@ -35,13 +35,6 @@ def test_a_training_whose_rank_is_killed_goes_on_from_its_checkpoint(toy: Toy) -
     assert plans[0]["token"] != plans[1]["token"]
 
 
-def test_restarts_end_with_a_reason(toy: Toy) -> None:
-    result, case = run(toy, "kill", "--restarts=9")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*round 1: not started again: 3 starts in a row completed no checkpoint*"])
-    assert len(list(case.glob("failed*-round1"))) == 3, "the first one saved step 2"
-
-
 def test_restarts_require_checkpoints(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--nodes=1x1", "--restarts=3")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -74,6 +74,11 @@ def test_a_package_of_another_version_than_required_is_a_deviation(round_dir: Pa
     assert measure(round_dir).fingerprint["deviations"]["version torch"] == ["2.11.0", "==2.15.0"]
 
 
+def test_a_privileged_container_is_named_with_who_requests_it(round_dir: Path) -> None:
+    edit_json(round_dir / "plan.json", interpreter={"privileged": "vendors/cpu/vendor.toml"})
+    assert "the ranks' container was privileged, as vendors/cpu/vendor.toml requests" in measure(round_dir).warnings
+
+
 def test_an_outcome_of_a_newer_version_is_refused() -> None:
     body = {**recorded("converged_1x1").to_json(), "schema": SCHEMA + 1}
     with pytest.raises(FormatError, match=r"schema 2 was written by a newer pytest-flagperf.*upgrade"):
