@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from flagperf_driver.node import run_tool
-from flagperf_driver.node.logs import samples
 from flagperf_driver.node.sampling import host_counters, power, probe, sampler, schedule, series
 from flagperf_driver.node.sampling.devices import COLUMNS, QUANTITIES, DeviceFiles
 from flagperf_driver.node.sampling.notes import MOST_KEPT, Notes
@@ -355,6 +354,7 @@ def test_devices_are_in_the_series_and_in_the_original_log(start: Start, devices
     assert report["means"]["devices"] == "NVML, driver 550.54.15"
     assert [sampled["index"] for sampled in report["devices"]] == [2, 3]
     assert "accelerator 3: " in (running.folder / "sys_info.log").read_text()
+    assert throttle_names(0x800 | 0x8) == "hw_slowdown+0x800"
 
 
 @with_gpus
@@ -365,24 +365,6 @@ def test_an_old_python_samples_devices(start: Start, devices: tuple[Nvml, dict[s
     assert running.end() == ""
     assert len(running.rows()) >= 16
     assert running.report()["errors"] == []
-
-
-@with_gpus
-def test_the_integral_is_near_the_counter(start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path) -> None:
-    nv, env = devices
-    nv[1].set(power_mw=300_000, wave_mw=100_000, wave_ms=500)
-    running = start(env, nvml=True, device_every_s=0.02)
-    running.go_on(2, "devices")
-    running.end()
-    read = monitors.read(tmp_path)["h1_noderank0"]
-    for index in (0, 1):
-        device = read.devices[index]
-        counted, integral = samples._counted(device["energy"]), samples._integral(device["power"])
-        assert counted is not None
-        assert integral is not None
-        assert read.window().devices[index].energy == counted
-        assert integral.joules == pytest.approx(counted.joules, rel=0.01)
-        assert integral.covered > 0.97
 
 
 @with_gpus
@@ -401,22 +383,6 @@ def test_a_lost_device_is_reported_once(start: Start, devices: tuple[Nvml, dict[
     assert read.devices[5]["power"].times[-1] <= event["time"] < lost + 0.6 < read.devices[4]["power"].times[-1]
     assert "device 5 is lost: GPU is lost" in monitors.notes(read)
     assert not any(gap.devices == (5,) for gap in read.gaps)
-
-
-@with_gpus
-def test_reasons_for_low_clocks_have_shares(start: Start, devices: tuple[Nvml, dict[str, str]], tmp_path: Path) -> None:
-    nv, env = devices
-    nv[0].set(clock_reasons=0x4 | 0x40)
-    nv[1].set(clock_reasons=0)
-    running = start(env, nvml=True, device_every_s=0.1)
-    running.go_on(0.5, "devices")
-    nv[0].set(clock_reasons=0x1)
-    running.end()
-    throttle = monitors.read(tmp_path)["h1_noderank0"].throttle
-    assert throttle[0]["hw_thermal"] == throttle[0]["sw_power_cap"] > 0.5
-    assert throttle[1] == {}
-    assert throttle[2] == {"idle": 1.0}
-    assert throttle_names(0x800 | 0x8) == "hw_slowdown+0x800"
 
 
 def test_a_missing_library_is_reported_once_and_the_host_is_sampled(start: Start) -> None:
