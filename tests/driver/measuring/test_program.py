@@ -3,6 +3,7 @@
 import functools
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -56,6 +57,15 @@ def test_a_measurement_without_the_device_uses_the_clock_of_the_host(monkeypatch
     assert isinstance(made.call_args.args[1], HostMarks)
     assert made.call_args.kwargs["owns_time"]
     assert '"timing": "host clock"' in log.getvalue()
+
+
+def test_the_kernel_counts_how_long_a_rank_waits_for_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "Path", lambda name: tmp_path / name[1:])
+    assert program.core_wait(1) is program.core_wait(2) is None
+    for task, waited in {"thread-self": 2, "self/task/1": 1, "self/task/2": 5}.items():
+        (folder := tmp_path / "proc" / task).mkdir(parents=True)
+        (folder / "schedstat").write_text(f"7 {waited}000000000 9\n")
+    assert (program.core_wait(1), program.core_wait(2)) == (2.0, 3.0)
 
 
 def test_every_point_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
 
 from flagperf_driver.node.logs.points import Turn
 from pytest_flagperf.kinds.measurement.uniform import SLOW, WAITS, slow_ranks
-from tests.driver.measuring import live_ranks
 
 RECORDED: list[dict[str, Any]] = json.loads(Path(__file__).with_name("recorded_ranks.json").read_text())
 """20 measurements of even ranks with a core each, then ten each with a rank that did 15 % less work and with a busy
-loop beside a rank, as ``live_ranks.py`` records them. Crowded: the same of four ranks on two cores that ten other
-processes used, without the loop."""
+loop beside a rank. Crowded: the same of four ranks on two cores that ten other processes used, without the loop."""
 Turns = Mapping[str, Sequence[Turn]]
 
 
@@ -78,16 +75,3 @@ def test_no_rank_is_named_for_waiting_where_all_of_them_wait() -> None:
     assert named({name: [Turn(turn.seconds, 0.3, 0.1) for turn in of_rank] for name, of_rank in turns.items()}) == [
         ("rank 3", WAITS)
     ], "the control: the others have their cores"
-
-
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.parametrize(
-    ("slowed", "reason"), [({"slower": {1: live_ranks.LESS_WORK}}, SLOW), ({"busy": 1}, WAITS)], ids=[SLOW, WAITS]
-)
-def test_the_slowed_rank_of_this_machine_is_named(slowed: Mapping[str, Any], reason: str) -> None:
-    turns = turns_of(live_ranks.measure(**slowed))
-    waits = fmean(turn.waited or 0.0 for turn in turns["0"])
-    if waits > 0.2:
-        pytest.skip(f"other processes use the cores: rank 0, which is not slowed, waits {waits:.0%} of its time")
-    assert named(turns) == [("1", reason)]
