@@ -21,14 +21,7 @@ def test_statistics_are_of_numbers_with_a_spread_and_an_interval_by_students_dis
     assert found == pytest.approx((10 - 4.30265 / 3**0.5, 10 + 4.30265 / 3**0.5), abs=1e-4)
 
 
-def test_nineteen_intervals_of_twenty_hold_the_mean_and_the_olympic_one_drops_two() -> None:
-    chance = random.Random(1)
-    held = 0
-    for _ in range(1000):
-        interval = summarize([chance.gauss(100, 2) for _ in range(4)]).interval
-        assert interval is not None
-        held += interval[0] <= 100 <= interval[1]
-    assert 930 <= held <= 970
+def test_the_olympic_mean_drops_two() -> None:
     assert summarize([7.0, 1.0, 3.0, 5.0]).olympic == 4.0
     assert summarize([1.0, 5.0, 9.0]).olympic == 5.0
     assert summarize([1.0, 5.0]).olympic is None
