@@ -1,6 +1,6 @@
 """The plan of a case: its config, fingerprint, placement and commands."""
 
-from .describe import HEAD, describe, overview, too_large
+from .describe import HEAD, all_additions, describe, overview, too_large
 from .make import (
     Plan,
     PlanError,
@@ -21,6 +21,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanRequest",
+    "all_additions",
     "describe",
     "figures_of",
     "is_throughput_shape",

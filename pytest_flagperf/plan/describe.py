@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from flagperf_driver.rank_process import RankProcess
@@ -46,18 +47,27 @@ def describe(
     return "\n".join([str(plan.case), *facts, *requirements, *_hosts(placement), *config, *_commands(plan, placement)])
 
 
-HEAD = ("case", "scale", "measures", "data", "a round takes", "additions")
+HEAD = ("case", "scale", "measures", "ranks", "runtime", "data", "a round takes")
 """The titles of the cells of an overview."""
 
 
 def overview(plan: Plan, duration: str) -> tuple[str, ...]:
-    """Return the cells of a case in a table of plans: what it measures, with which data and additions of the vendor."""
+    """Return the cells of a case in a table of plans: what it measures, where, and with which data."""
     words = kind_of(plan).describe(plan)
     data = "synthetic" if plan.synthetic else plan.data_dir or words.without_data
-    names = [addition.name for addition in plan.additions]
-    others = [name for name in names if not name.startswith("setting ")]
-    settings = [_count(len(names) - len(others), "setting")] if len(others) < len(names) else []
-    return str(plan.case), plan.scale, words.measures, data, duration, ", ".join([*others, *settings]) or "-"
+    return str(plan.case), plan.scale, words.measures, str(plan.case.shape.cards), plan.runtime, data, duration
+
+
+def all_additions(plans: Sequence[Plan]) -> str:
+    """Return the names of the vendors' additions to the cases, with the number of cases that have one if not all do."""
+    names = Counter(addition.name for plan in plans for addition in plan.additions)
+    settings = sum(name.startswith("setting ") for name in names)
+    shown = [
+        name if number == len(plans) else f"{name} ({number} of {len(plans)} cases)"
+        for name, number in names.items()
+        if not name.startswith("setting ")
+    ]
+    return ", ".join([*shown, *([_count(settings, "setting")] if settings else [])])
 
 
 def too_large(plans: Iterable[Plan]) -> list[str]:

@@ -173,25 +173,29 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 def _preview(session: pytest.Session, run: Run) -> None:
     """Print the plans or the findings on the hosts, as --plan and --preflight request."""
     from pytest_flagperf.engines import is_local
-    from pytest_flagperf.plan import too_large
+    from pytest_flagperf.plan import all_additions, too_large
     from pytest_flagperf.report.terminal.table import aligned
+    from pytest_flagperf.results.figures.units import count
     from pytest_flagperf.selection import runnable
 
     write = line_writer(session.config)
     chosen = runnable(run.requested)
     if run.settings.plan:
-        in_full = len(chosen) == 1 or session.config.get_verbosity() > 0
-        if len(chosen) > 1:
+        plans = [*map(run.plan, chosen)]
+        if chosen:
             rows = run.overview(chosen)
             for line in aligned(rows, left=len(rows[0])):
                 write(line)
-        for selected in chosen if in_full else ():
-            write(run.describe(selected))
-        if chosen and not in_full:
-            write("flagperf: -v prints each plan in full")
-        for line in too_large(map(run.plan, chosen)) if not in_full else ():
-            write(f"flagperf: {line}")
-        for line in run.engine.prepare([*map(run.plan, chosen)]) if is_local(run.engine) else ():
+        if session.config.get_verbosity() > 0:
+            for selected in chosen:
+                write(run.describe(selected))
+        elif chosen:
+            if additions := all_additions(plans):
+                write(f"flagperf: the vendor adds {additions}")
+            write("flagperf: -v adds each config value with its file, the hosts, and the command of each rank")
+            for line in too_large(plans):
+                write(f"flagperf: {line}")
+        for line in run.engine.prepare(plans) if is_local(run.engine) else ():
             write(f"flagperf: {line}")
         if session.config.get_verbosity() < 0:  # otherwise the header lists them
             for case in run.requested:
@@ -201,15 +205,15 @@ def _preview(session: pytest.Session, run: Run) -> None:
             session.testscollected = 0  # pytest then reports that no tests were collected, as for a run
     if run.settings.preflight == "check":
         from pytest_flagperf.engines.agents.preflight import lines
-        from pytest_flagperf.results.figures.units import count
 
         with subscribed(*run.output):  # the line of the minute while large data are checked
             findings = run.preflight(chosen)
         for line in lines(findings):
             write(line)
-        if number := run.without_data(chosen):
-            write(f"flagperf: data: not checked for {count(number, 'case')}: pass --data-dir=DIR or --case CASE=DIR")
         session.testsfailed += sum(finding.fatal for finding in findings)
+    if number := run.without_data(chosen):
+        missing = "pass --data-dir=DIR, --case CASE=DIR or --synthetic"
+        write(f"flagperf: no training data for {count(number, 'case')}: {missing}")
 
 
 def _load(run: Run) -> None:

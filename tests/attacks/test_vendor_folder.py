@@ -27,7 +27,7 @@ def test_a_vendor_excuses_no_verdict(toy: Toy) -> None:
     assert stated.ret == pytest.ExitCode.TESTS_FAILED
     stated.stdout.fnmatch_lines(["known problem, stated by the vendor: alpha:plain:CPU:1:1:1: the loss stays high"])
     assert "the loss stays high" in _page(toy)
-    assert "known problem 1: the loss stays high" in toy.run("suites/alpha", "--nodes=1x1", "--plan").stdout.str()
+    assert "known problem 1: the loss stays high" in toy.run("suites/alpha", "--nodes=1x1", "--plan", "-v").stdout.str()
 
 
 def test_a_chip_that_no_device_reported_gives_no_figure(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,8 @@ def test_a_vendor_that_replaces_another_is_said_in_the_headline(toy: Toy) -> Non
     assert "flagperf: 1 of 1 case passed, vendor replaced in 1 case" in text
     assert "vendor replaced: alpha:plain:CPU:1:1:1: the folder of cpu replaces the vendor of pytest-flagperf" in text
     assert "vendor replaced in 1 case" in _page(toy)
-    assert "its folder replaces the vendor cpu of" in toy.run("suites/alpha", "--nodes=1x1", "--plan").stdout.str()
+    planned = toy.run("suites/alpha", "--nodes=1x1", "--plan", "-v").stdout.str()
+    assert "its folder replaces the vendor cpu of" in planned
 
 
 def _page(toy: Toy) -> str:

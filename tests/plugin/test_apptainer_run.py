@@ -27,5 +27,5 @@ def test_a_run_in_containers(toy: Toy, double: Double) -> None:
     last = double.calls[-1]
     assert "flagperf_driver.node.agent.main" in last or "--inner" in last
     assert f"--bind={plan.parent}/localhost_noderank0:" in last
-    shown = toy.run("suites", "-kalpha and 1x2", "--runtime=apptainer", f"--image={sif}", "--plan")
+    shown = toy.run("suites", "-kalpha and 1x2", "--runtime=apptainer", f"--image={sif}", "--plan", "-v")
     shown.stdout.fnmatch_lines(["*image*" + str(sif) + ", of *", "*each host*Apptainer or Singularity*"])

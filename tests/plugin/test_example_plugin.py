@@ -85,7 +85,7 @@ def test_a_suite_of_the_examples_kind_runs_and_every_command_reads_it(
     case = "gamma:plain:CPU:1:1:1"
     expected = f'[[expected]]\ncase = "{case}"\nverdict = "grows *"\nreason = "an old cable"\n'
     (example.root / "flagperf.toml").write_text(expected)
-    planned = example.run("suites", f"--case={case}", "--plan")
+    planned = example.run("suites", f"--case={case}", "--plan", "-v")
     planned.stdout.fnmatch_lines(["*labels    measures transfers"])
     result = example.run("suites", f"--case={case}")
     result.stdout.fnmatch_lines([f"*{case}: copy 20 GB/s*", "*expected to fail but passed: grows copy*"])

@@ -171,7 +171,7 @@ def test_with_workers_everything_is_checked_before_the_start_and_a_plan_is_print
     assert not list(toy.root.glob("reports/run*/*/round*"))
     result = toy.run("suites", "-k", "alpha and 1:2", "--plan", "-n2")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*run_pretraining.py*"])
+    result.stdout.fnmatch_lines(["alpha:plain:CPU:1:2:1 *"])
 
 
 def test_tests_of_the_user_count_and_strict_does_not_change_an_expected_failure(toy: Toy) -> None:

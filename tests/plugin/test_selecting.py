@@ -83,9 +83,9 @@ def test_the_header_names_the_cases_that_need_not_converge(toy: Toy) -> None:
 def test_the_plan_shows_if_a_case_has_converged_before(toy: Toy) -> None:
     asked = ("suites/alpha", "--nodes=1x1")
     unknown = "  converges not verified: no stored or published run of this case reached its target"
-    toy.run(*asked, "--plan").stdout.fnmatch_lines([unknown])
+    toy.run(*asked, "--plan", "-v").stdout.fnmatch_lines([unknown])
     assert toy.run(*asked).ret == 0
-    toy.run(*asked, "--plan").stdout.fnmatch_lines(
+    toy.run(*asked, "--plan", "-v").stdout.fnmatch_lines(
         ["  converges verified in a stored run", "  duration  about * per round (median of 1 stored round)"]
     )
 

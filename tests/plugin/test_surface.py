@@ -108,21 +108,26 @@ def test_a_reference_case_needs_data_but_hosts_are_checked_without(toy: Toy) -> 
         suite.write('[[scales.reference.data]]\npath = "train"\nkind = "folder"\n')
     toy.config("alpha", "1x1", "train_batch_size = 4\n")
     result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--preflight")
-    unchecked = "flagperf: data: not checked for 1 case: pass --data-dir=DIR or --case CASE=DIR"
-    result.stdout.fnmatch_lines(["localhost", "  ok *", "1 host: *", unchecked])
+    missing = "flagperf: no training data for 1 case: pass --data-dir=DIR, --case CASE=DIR or --synthetic"
+    result.stdout.fnmatch_lines(["localhost", "  ok *", "1 host: *", missing])
+    toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan").stdout.fnmatch_lines(["* missing *", missing])
 
 
-def test_a_plan_of_several_cases_is_a_table_and_one_without_cases_does_not_pass(toy: Toy) -> None:
-    table = toy.run("suites", "--plan", "-k", "alpha").outlines
-    start = next(number for number, line in enumerate(table) if line.startswith("case "))
-    assert re.fullmatch(r"case +scale +measures +data +a round takes +additions", table[start])
-    for line, case in zip(table[start + 1 :], ("alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1"), strict=False):
-        assert re.match(f"{case} +small +convergence +included +no estimate +4 settings", line)
-    assert "learning_rate" not in "".join(table)
-    assert "flagperf: -v prints each plan in full" in table
+def test_a_plan_has_a_line_for_each_case_and_one_without_cases_does_not_pass(toy: Toy) -> None:
+    both = ("alpha:plain:CPU:1:1:1", "alpha:plain:CPU:1:2:1")
+    for keyword, cases in (("alpha", both), ("alpha and 1x2", both[1:])):
+        table = toy.run("suites", "--plan", "-k", keyword).outlines
+        start = next(number for number, line in enumerate(table) if line.startswith("case "))
+        assert re.fullmatch(r"case +scale +measures +ranks +runtime +data +a round takes", table[start])
+        for line, case in zip(table[start + 1 :], cases, strict=False):
+            assert re.match(rf"{case} +small +convergence +{case[-3]} +host +included +no estimate", line)
+        after = table[start + 1 + len(cases) :][:2]
+        assert after[0] == "flagperf: the vendor adds 4 settings"
+        assert after[1].startswith("flagperf: -v adds ")
+        assert "learning_rate" not in "".join(table)
     assert toy.runs == []
     full = toy.run("suites", "--plan", "-k", "alpha", "-v").stdout
-    full.fnmatch_lines(["case * additions", "alpha:plain:CPU:1:1:1", "*learning_rate*", "alpha:plain:CPU:1:2:1"])
+    full.fnmatch_lines(["case * a round takes", both[0], "*learning_rate*", both[1]])
     toy.config("alpha", "1x2", "train_batch_size = 4\n")
     result = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan", "-q")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
