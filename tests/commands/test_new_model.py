@@ -104,8 +104,8 @@ def test_the_page_names_all_fields_of_the_context_in_its_order_and_all_files_of_
     assert sorted([*table, *re.findall(r"`(\w+)`", more[2])]) == sorted([*fields, *properties]), "each once"
     assert named == [field for field in fields if field in named]
     assert main(["new-model", "gru", f"--like={LIKE}"]) == 0
-    names = {re.sub(r"^pytorch/tests/\w+", "pytorch/tests/*", name) for name in files(tree / "suites/gru")}
-    assert {*described("file")} == names - {"pytorch/config/mutable_params.py"}, "the text describes optional files"
+    optional = {"pytorch/config/mutable_params.py"}
+    assert {*described("file")} == {*files(tree / "suites/gru")} - optional, "the text describes optional files"
 
 
 @pytest.fixture
@@ -132,7 +132,9 @@ def test_the_copy_has_the_files_of_the_suite_except_those_about_the_copied_model
     assert main(["new-model", "new_one", f"--like={like}"]) == 0
     new, old = files(tree / "suites/new_one"), files(tree / "suites" / like)
     left_out = {name for name in old if name.startswith("pytorch/") and name not in new}
-    assert left_out == {name for name in old if re.match("pytorch/(reference/|config/original.toml)", name)}
+    assert left_out == {
+        name for name in old if re.match(f"pytorch/(reference/|config/original.toml|tests/{like}.py)", name)
+    }
     own = {"README.md", "pytorch/README.md", "test_new_one.py"}
     changed = {name for name, text in new.items() if text != old.get(name)}
     assert changed - {"pytorch/suite.toml"} == own
@@ -181,13 +183,19 @@ def test_the_copy_passes_the_linter_and_lists_lines_to_change(tree: Path, capsys
         argv = [sys.executable, "-m", "ruff", *words, "--no-cache", "suites/mixer"]
         done = subprocess.run(argv, capture_output=True, cwd=tree)
         assert done.returncode == 0, done.stdout.decode()
+    suite = tree / "suites" / LIKE / "pytorch"
+    (suite / "model.py").write_text(
+        '"""A ResNet-50."""\nFIRST = 1\nNAME = "resnet_50"\ndef create_model(ctx): ctx.config.layers\n'
+    )
+    (suite / "config/_base.py").write_text("first = 1\nlayers = 2\nlayers_of_other = 3\n")
+    (suite / "tests/reference.py").write_text("CUT = 1\n\ndef published(): ...\ndef check_published(): ...\n")
     capsys.readouterr()
-    model = tree / "suites" / LIKE / "pytorch/model.py"
-    model.write_text('"""A ResNet-50."""\nFIRST = 1\nNAME = "resnet_50"\n')
     assert main(["new-model", "other", f"--like={LIKE}"]) == 0
-    listed = capsys.readouterr().out.partition(f"These lines still describe {LIKE}:\n")[2]
-    assert "  pytorch/model.py:1\n  pytorch/model.py:3\n" in listed
-    assert "model.py:2" not in listed
+    assert [line.strip() for line in capsys.readouterr().out.partition("in this order:\n")[2].splitlines()] == [
+        "pytorch/model.py: create_model 4, texts 1 3", "pytorch/config/_base.py: layers 2",
+        "pytorch/config/_small.py: layers 8", "pytorch/tests/reference.py: CUT 1, published 3",
+        "pytorch/run_pretraining.py: texts 1",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Create the folder of a new model as a copy of a suite, which trains at once; change nothing outside it.
 
-The copy has no reference curves, no names of FlagPerf, no results, no FLOPs per sample and no goal: these belong to the
-copied model. Without flops_per_sample a case has no MFU, and its plan says so.
-docs/models.md describes the next steps.
+The copy has no reference curves, no names of FlagPerf, no results, no FLOPs per sample, no goal and no checks of the
+model's own: these belong to the copied model. Without flops_per_sample a case has no MFU, and its plan says so.
+docs/how-to-model.md describes the next steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ _NOT_COPIED = ("README.md", "reference", "config/original.toml", "__pycache__")
 """What belongs to the copied model alone, and compiled code."""
 _OTHERS_FIGURES = re.compile(r"^flops_per_sample\b.*\n|^\[goal\].*\n(?:(?!\[).*\n)*", re.MULTILINE)
 """Figures in suite.toml that were counted or published for the copied model."""
-_SHOWN = 20
+_TO_CHANGE = {
+    "model.py": r"create_model|calculate_loss|evaluate_batch|summarize|compile_model|prepare_batch",
+    "config/_base.py": "",
+    "config/_small.py": "",
+    "tests/reference.py": "SMALLER|CUT|PARAMETERS|STEP|UNTRAINED|FROZEN|OTHER|published|write|judge",
+}
+"""What describes the copied model, by file, in the order of the guide; a config has the keys that model.py reads."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +54,14 @@ def run(arguments: argparse.Namespace) -> int:
         dropped = _drop_figures(temporary / like.framework / "suite.toml")
         for path, text in _texts(name, like.framework):
             (temporary / path).write_text(text, encoding="utf-8")
-    print("\n".join([*_report(folder, like, catalog), *_old_names(suite, like.model)]))
+    print("\n".join(_report(folder, like, catalog)))
     if dropped:
         print(f"Not copied, because they are figures of {like.model}: {', '.join(dropped)}; set them in suite.toml")
-    print("Next: train the copy, then replace its model, its data and its texts, as docs/models.md describes:")
+    print("The copy trains, and its checks pass:")
     print(f"  pytest suites/{name} --nodes=1x1")
+    print(f"  pytest tests/suites/test_checks.py -k {name}")
+    print(f"Then replace {like.model}, as docs/how-to-model.md describes, at these lines and in this order:")
+    print("\n".join(_lines_to_change(suite, like.model)))
     return 0
 
 
@@ -91,9 +100,11 @@ def _name_problems(root: Path, catalog: Catalog, name: str) -> Iterator[str]:
 
 
 def _copy_suite(like: Suite, folder: Path) -> None:
+    left_out = {*_NOT_COPIED, f"tests/{like.model}.py"}
+
     def skipped(directory: str, names: Sequence[str]) -> list[str]:
         paths = {name: (Path(directory) / name).relative_to(like.path).as_posix() for name in names}
-        return [name for name, path in paths.items() if name[0] == "." or {name, path} & {*_NOT_COPIED}]
+        return [name for name, path in paths.items() if name[0] == "." or {name, path} & left_out]
 
     shutil.copytree(like.path, folder, ignore=skipped)
 
@@ -123,18 +134,20 @@ def _report(folder: Path, like: Suite, catalog: Catalog) -> Iterator[str]:
         yield f"note: a model with a similar name exists{similar}"
 
 
-def _old_names(suite: Path, model: str) -> Iterator[str]:
-    """Yield the places in the copy that still contain the copied model's name, however it is written."""
-    name = re.compile(r"[-_ ]?".join(map(re.escape, model)), re.IGNORECASE)
-    places = [
-        f"  {path.relative_to(suite.parent)}:{number}"
-        for path in sorted(suite.rglob("*"))
-        if path.suffix in (".py", ".toml")
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if name.search(line)
+def _lines_to_change(suite: Path, model: str) -> Iterator[str]:
+    """Yield for each file the lines that define the copied model, and those with its name, however it is written."""
+    named = re.compile(r"[-_ ]?".join(map(re.escape, model)), re.IGNORECASE)
+    code = suite / "model.py"
+    keys = "|".join(re.findall(r"\bconfig\.(\w+)", code.read_text(encoding="utf-8"))) if code.is_file() else ""
+    others = [
+        path.relative_to(suite).as_posix() for path in sorted(suite.rglob("*")) if path.suffix in (".py", ".toml")
     ]
-    if places:
-        yield f"These lines still describe {model}:"
-        yield from places[:_SHOWN]
-        if len(places) > _SHOWN:
-            yield f"  and {len(places) - _SHOWN} more"
+    for name in dict.fromkeys([*_TO_CHANGE, *others]):
+        if name not in others:
+            continue
+        definition = re.compile(rf"(?:def )?({_TO_CHANGE.get(name) or keys or '(?!)'})\b")
+        lines = [*enumerate((suite / name).read_text(encoding="utf-8").splitlines(), 1)]
+        defined = [f"{found[1]} {number}" for number, line in lines if (found := definition.match(line))]
+        texts = [str(number) for number, line in lines if named.search(line)]
+        if words := [*defined, *([f"texts {' '.join(texts)}"] if texts else [])]:
+            yield f"  {suite.name}/{name}: {', '.join(words)}"
