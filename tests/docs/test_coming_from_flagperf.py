@@ -29,7 +29,8 @@ def test_the_page_can_be_followed(tmp_path: Path) -> None:
         elif block.language == "sh" and block.fenced:
             output = "".join(run(command, tmp_path) for command in block.text.splitlines())
         elif block.language == "text":
-            missing = [line for line in block.text.splitlines() if not re.search(pattern(line), output)]
+            patterns = {line: r"\S*".join(map(re.escape, line.split("..."))) for line in block.text.splitlines()}
+            missing = [line for line, pattern in patterns.items() if not re.search(pattern, output)]
             assert missing == [], output
             shown += 1
     assert shown == 3
@@ -48,10 +49,6 @@ def run(command: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return " ".join((done.stdout + done.stderr).split())
-
-
-def pattern(line: str) -> str:
-    return r"\S*".join(map(re.escape, line.split("...")))
 
 
 def words() -> Iterator[str]:

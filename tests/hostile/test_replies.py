@@ -23,7 +23,7 @@ from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.collect import _archive
 from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge
-from pytest_flagperf.hosts import Channel, HostError, InvalidReply, Message
+from pytest_flagperf.hosts import HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, CheckedChannel, Maybe, check, check_reply
@@ -113,18 +113,13 @@ BROKEN = {
 }
 
 
-def channel_to(host: LocalHost, line: bytes, tmp_path: Path) -> Channel:
-    """Return a conversation with a program that sends this line."""
-    (tmp_path / "line").write_bytes(line)
-    return CheckedChannel(host.name, host.open(["cat", str(tmp_path / "line")]))
-
-
 @pytest.mark.parametrize("name", BROKEN)
 def test_an_invalid_message_is_reported_with_the_expected_value(name: str, tmp_path: Path) -> None:
     kind, change, sentence = BROKEN[name]
     words: dict[str, Any] = {"json": json, "message": dict(SAMPLES[kind]), "line": json.dumps(SAMPLES[kind]).encode()}
     exec(change, words)
-    channel = channel_to(LocalHost("h2"), words["line"], tmp_path)
+    (tmp_path / "line").write_bytes(words["line"])
+    channel = CheckedChannel("h2", LocalHost("h2").open(["cat", str(tmp_path / "line")]))
     with pytest.raises(InvalidReply) as invalid:
         channel.receive(30)
     channel.close(0.0)

@@ -1,7 +1,6 @@
 """Devices in use, caches, and leftovers on a host: the messages, and the devices used instead."""
 
 import json
-from pathlib import Path
 
 from tests.helpers.waiting import until
 from tests.lab.lab import LabHost
@@ -10,18 +9,14 @@ from tests.lab.runs import ClusterToy
 MIB = 1 << 20
 
 
-def placed(run: Path) -> list[tuple[str, list[int]]]:
-    (plan,) = run.glob("*/round1/plan.json")
-    return [(host["name"], host["devices"]) for host in json.loads(plan.read_text())["hosts"]]
-
-
 def test_a_device_with_a_foreign_process_is_not_used(gpus: ClusterToy, foreign_pid: int) -> None:
     host = gpus.hosts[0]
     host.nvml[0].processes((foreign_pid, 700 * MIB))
     code, output = gpus.run("-k", "converges")
     assert code == 0, output
     assert f"warning: h1: foreign processes: device 0 is in use by sleep (pid {foreign_pid} of root, 700 MiB)" in output
-    assert placed(gpus.toy.runs[-1]) == [("h1", [1, 2])]
+    (plan,) = gpus.toy.runs[-1].glob("*/round1/plan.json")
+    assert [(host["name"], host["devices"]) for host in json.loads(plan.read_text())["hosts"]] == [("h1", [1, 2])]
     assert foreign_pid in [one.pid for one in host.processes()]
 
 

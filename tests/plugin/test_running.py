@@ -3,7 +3,6 @@
 import csv
 import json
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 
@@ -50,7 +49,7 @@ def test_a_fault_fails_the_test_with_round_rank_and_cause(toy: Toy, setting: str
     result.stdout.fnmatch_lines([line])
     assert "localhost: start" not in result.stdout.str()  # the log, which a level shows
     assert "Traceback" not in result.stdout.str().split("short test summary")[0].split("FAILURES")[1][:200]
-    assert _processes_of(toy.root) == []
+    assert [one.pid for one in running() if one.environment.get("FLAGPERF_CASE", "").startswith(f"{toy.root}/")] == []
     if setting == "fault=nan":  # all reports agree on it
         (case,) = json.loads((toy.runs[0] / "results.json").read_text())["cases"]
         assert (case["converged"], case["ok"]) == (0, False)
@@ -142,12 +141,6 @@ def test_parallel_workers_share_the_cases_and_one_report(toy: Toy) -> None:
 def test_uncaptured_output_follows_the_logs(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--nodes=1x1", "-s")
     assert any("[rank 0]" in line for line in result.outlines)
-
-
-def _processes_of(root: Path) -> list[int]:
-    """Return the processes whose environment contains a path of this tree's reports."""
-    case = f"{root}/"
-    return [each.pid for each in running() if each.environment.get("FLAGPERF_CASE", "").startswith(case)]
 
 
 def test_a_round_runs_once_for_two_files_in_parallel(toy: Toy) -> None:

@@ -92,11 +92,6 @@ def free(directory: Path, count: int, how: str = "device") -> bool:
         return False
 
 
-def becomes_free(directory: Path, count: int) -> bool:
-    until(lambda: free(directory, count), f"{count} free devices")
-    return True
-
-
 def test_leases_have_different_devices_and_all_of_them_or_none(directory: Path) -> None:
     with take(directory, 2) as one, take(directory, 2) as two:
         assert (one.devices, two.devices) == ((0, 1), (2, 3))
@@ -147,7 +142,7 @@ def test_devices_of_a_killed_agent_are_leased_while_its_reaper_runs(directory: P
         assert "whose agent has ended but whose ranks are still running" in holders(directory)[0]
     finally:
         os.kill(reaper, signal.SIGKILL)
-    assert becomes_free(directory, 4)
+    until(lambda: free(directory, 4), "four free devices")
 
 
 def test_many_processes_never_share_a_device(directory: Path, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ Runs = list[list[float]]
 QUIET = [[100.0, 101.0, 99.0], [101.0, 100.5, 102.0], [99.0, 100.0, 98.5]] * 4
 
 
-def flat(_: int) -> float:
-    return 1.0
-
-
 def simulated(
-    rng: random.Random, runs: int, level: Callable[[int], float] = flat, *, of_run: float = 0.0, of_round: float = 0.02
+    rng: random.Random,
+    runs: int,
+    level: Callable[[int], float] = lambda _: 1.0,
+    *,
+    of_run: float = 0.0,
+    of_round: float = 0.02,
 ) -> Runs:
     """Runs of three rounds about a level, with the noise of a run, which its rounds share, and that of a round."""
     middles = [100 * level(number) * (1 + rng.gauss(0, of_run)) for number in range(runs)]
@@ -27,10 +28,6 @@ def simulated(
 
 def scaled(run: Sequence[float], factor: float) -> list[float]:
     return [value * factor for value in run]
-
-
-def medians(runs: Runs) -> list[float]:
-    return [statistics.median(run) for run in runs]
 
 
 def word(old: Sequence[float], new: Sequence[float], like: Runs | None = None, direction: str | None = "higher") -> str:
@@ -82,7 +79,8 @@ def test_a_step_or_a_drift_in_the_past_is_hardly_noise(after: Callable[[int], fl
     rng = random.Random(5)
     found = [noise.measure(simulated(rng, 20, after, of_run=0.02)).between or 0 for _ in range(50)]
     assert statistics.median(found) == pytest.approx(0.026, rel=0.25)
-    plain = [statistics.stdev(medians(simulated(rng, 20, after, of_run=0.02))) / 90 for _ in range(50)]
+    medians = [map(statistics.median, simulated(rng, 20, after, of_run=0.02)) for _ in range(50)]
+    plain = [statistics.stdev(of_runs) / 90 for of_runs in medians]
     assert statistics.median(plain) > 0.05, "the standard deviation would take it for noise"
 
 

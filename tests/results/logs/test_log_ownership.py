@@ -28,20 +28,12 @@ def failures(round_dir: Path) -> list[str]:
     return [failure.sentence for failure in outcome.failures]
 
 
-def second_rank(edit: Edit) -> Training:
-    return replace(GOOD, edit=lambda rank, found: edit(found) if rank == 1 else found)
-
-
 def repeated(name: str, value: object) -> Edit:
     """INIT_END repeats something else."""
     changed = {"given": {**given(GOOD), name: value}}
     return lambda entries: [
         (at, event, {**value, **changed} if event == events.INIT_END else value) for at, event, value in entries
     ]
-
-
-def without(event: str) -> Edit:
-    return lambda found: [entry for entry in found if entry[1] != event]
 
 
 def again(event: str) -> Edit:
@@ -64,13 +56,17 @@ def again(event: str) -> Edit:
             "INIT_END repeats case 'toy:pytorch:CPU:1:1:1', expected 'toy:pytorch:CPU:1:2:1' (plan.json)",
         ),
         (repeated("token", "beef"), "INIT_END repeats token 'beef', expected '0f1e' (plan.json)"),
-        (without(events.INIT_END), "it has no INIT_END, which repeats the round's token"),
+        (
+            lambda found: [entry for entry in found if entry[1] != events.INIT_END],
+            "it has no INIT_END, which repeats the round's token",
+        ),
     ],
     ids=["finished twice", "started twice", "after the end", "seed", "round", "case", "token", "no token"],
 )
 def test_a_log_that_is_not_the_rounds_alone_fails_it(tmp_path: Path, edit: Edit, why: str) -> None:
+    training = replace(GOOD, edit=lambda rank, found: edit(found) if rank == 1 else found)
     sentence = f"round 1: rank 1 on localhost: its log does not match this round: {why}"
-    assert failures(write(second_rank(edit), tmp_path / "round1")) == [sentence]
+    assert failures(write(training, tmp_path / "round1")) == [sentence]
 
 
 def test_a_record_of_another_rank_fails_the_round(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.page import page
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results.measured.measure import measure
-from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.vendor_code import names, phrase
 from pytest_flagperf.results.tables import columns, store
 from pytest_flagperf.results.verdicts.case_result import CaseResult
@@ -195,17 +194,10 @@ def test_a_field_of_another_type_is_no_report(tmp_path: Path, value: str) -> Non
     text = log.read_text()
     assert text.count('"replaced": ["backward"]') == 1
     log.write_text(text.replace('"replaced": ["backward"]', f'"replaced": {value}'))
-    outcome: Outcome = store.load_run(_run_of(round_dir)).cases[0].outcomes[0]
+    outcome = measure(round_dir)
     assert [warning.sentence for warning in outcome.validity_warnings] == [
         "the plan lists acme's own step backward, but rank 0 did not report it"
     ]
-
-
-def _run_of(round_dir: Path) -> Path:
-    case = round_dir.parent / "run" / "case"
-    case.mkdir(parents=True)
-    round_dir.rename(case / "round1")
-    return case.parent
 
 
 @pytest.mark.slow
