@@ -63,7 +63,7 @@ def test_the_search_finds_the_answers(site: Path, page: Page) -> None:
     }
     assert sum(map(len, QUESTIONS.values())) - len(missed) >= LEAST_FOUND, missed
     assert found(page, site, "en", "xyzzyqwv") == []
-    for query in ("offline", "environment variable", "p_whole"):
+    for query in ("offline", "environment variable", "p_whole", "efficiency"):
         hits = found(page, site, "en", query)
         assert hits[0] == QUESTIONS["en"][query]
         of_vendors_and_suites = [re.match("(vendors|suites)/", hit) is not None for hit in hits]
