@@ -62,7 +62,7 @@ class LiveRound:
     @property
     def name(self) -> str:
         """The title of the round."""
-        return round_title(self.figures.case, self.folder.rpartition("/")[2])
+        return round_title(self.figures.case, self.folder)
 
 
 @dataclass

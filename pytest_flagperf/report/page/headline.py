@@ -25,6 +25,7 @@ from pytest_flagperf.results.verdicts.case_result import (
     counted_marks,
     marked,
     not_judged,
+    shortened,
     state_with_code,
 )
 from pytest_flagperf.stored import layout
@@ -68,7 +69,7 @@ def _marked(phrase: str, rows: Sequence[Row]) -> str:
     found = [row for row in rows if phrase in row.summary.marks]
     linked = ", ".join(row.linked for row in found[:_MAX_NAMED])
     more = f" and {count(len(found) - _MAX_NAMED, 'more case')}" if len(found) > _MAX_NAMED else ""
-    return f"<li>{escape(phrase)}: {linked}{more}: {escape(found[0].summary.marks[phrase])}</li>"
+    return f"<li>{escape(phrase)}: {linked}{more}: {escape(shortened(found[0].summary.marks[phrase]))}</li>"
 
 
 def _with_code(rows: Sequence[Row]) -> list[Row]:

@@ -28,7 +28,7 @@ class _Lines:
     def __init__(
         self, write: Callable[[str], None], name: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._write, self._name, self._clock = write, name, clock
+        self._write, self._name, self._clock, self._round = write, name, clock, ""
         # The thread of the round, the threads that reach hosts and the ticking thread write.
         self._lock = threading.RLock()
 
@@ -68,6 +68,8 @@ class TerminalLines(_Lines):
     def subscriber(self) -> Subscriber:
         """What writes the notes of the run."""
         return {
+            "round": self._begin_round,
+            "round_end": self._end_round,
             "progress": lambda progress: self._overwritten(progress_line(progress, self._width - 1)),
             "line": self.line,
             "phase": lambda text, lasting=False: (self.line if lasting else self._overwritten)(text),
@@ -79,6 +81,14 @@ class TerminalLines(_Lines):
         with self._lock:
             self._clear()
             super().line(text)
+
+    def _begin_round(self, case: str, folder: str) -> None:
+        self._round = round_title(case, folder)
+
+    def _end_round(self, state: str, sentence: str = "") -> None:
+        """Write why a round failed."""
+        if state == "failed":
+            self.line(f"{self._round}  {_end(state, sentence)}")
 
     def _overwritten(self, text: str) -> None:
         with self._lock:
@@ -106,7 +116,7 @@ class PlainLines(_Lines):
         self, write: Callable[[str], None], name: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(write, name, clock)
-        self._round = self._activity = ""
+        self._activity = ""
         self._since = self._written_at = self._arrived_at = clock()
         self._progress: RoundProgress | None = None
         self._evaluated_at = float("-inf")
@@ -132,7 +142,7 @@ class PlainLines(_Lines):
 
     def _begin_round(self, case: str, folder: str) -> None:
         with self._lock:
-            self._round = round_title(case, folder.rpartition("/")[2])
+            self._round = round_title(case, folder)
             self._phase(f"{self._round}  starting")
 
     def _phase(self, text: str) -> None:
@@ -166,7 +176,7 @@ class PlainLines(_Lines):
     def _end_round(self, state: str, sentence: str = "") -> None:
         """Write how a round ended, with its last figures."""
         with self._lock:
-            progress, state = self._progress, f"{state}: {sentence}" if sentence else state
+            progress, state = self._progress, _end(state, sentence)
             if progress is not None and progress.step:
                 self._figures(progress, f"{progress_line(progress, is_running=False)}  {state}")
             else:
@@ -192,6 +202,10 @@ class PlainLines(_Lines):
 def _one_line(text: str) -> str:
     """Return a text of a rank, host or tool without line breaks and control characters."""
     return printable(text).replace("\n", " ")
+
+
+def _end(state: str, sentence: str) -> str:
+    return f"{state}: {sentence}" if sentence else state
 
 
 def _evaluation(progress: RoundProgress) -> str:

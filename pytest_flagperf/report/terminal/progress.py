@@ -12,6 +12,7 @@ from pytest_flagperf.stored import layout
 
 def round_title(case: str, folder: str) -> str:
     """Return the case and the number of a round or, of a short round, the name of its folder."""
+    folder = folder.rpartition("/")[2]
     number = layout.round_number(folder)
     return f"{case} {folder if number is None else f'round {number}'}"
 

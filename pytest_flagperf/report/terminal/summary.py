@@ -23,6 +23,7 @@ from pytest_flagperf.results.verdicts.case_result import (
     counted_marks,
     marked,
     not_judged,
+    shortened,
     summarize_case,
 )
 
@@ -59,13 +60,14 @@ class RunSummary:
         return next((line for line in options if len(line) <= max(width, _MIN_WIDTH)), options[-1])
 
     def lines(self, width: int) -> Iterator[str]:
-        """Yield the table, the reasons for failures, remarks, notes, the paths of the reports, and the verdict."""
+        """Yield the table, the failures, remarks, notes, the paths of the reports, and the verdict."""
         if self.cases:
             yield from console_table(self.cases, width)
             yield ""
         reasons = [f"{case.state}: {case.case}: {_joined(case.short)}" for case in self.summaries if case.short]
         not_run = [f"not run: {text}" for text in self.not_run]
-        for line in (*_limited(reasons), *remarks(self.summaries), *_limited(not_run)):
+        warnings = [line for case in self.summaries for line in _first_warning(case)]
+        for line in (*_limited(reasons), *_limited(not_run), *_remarks(self.summaries), *_limited(warnings)):
             # No break between a number and its percent sign.
             wrapped = wrap(
                 line.replace(" %", "\xa0%"),
@@ -121,17 +123,26 @@ def summarize_run(
 def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield every failure and remark of the cases in full."""
     yield from (f"failed: {case.case}: {text}" for case in summaries for text in case.failures)
-    yield from remarks(summaries)
+    yield from _remarks(summaries)
+    yield from (f"warning: {case.case}: {text}" for case in summaries for text in case.warnings)
 
 
-def remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
-    """Yield a line for each mark, each vendor code, each known problem, each expected failure and each warning."""
+def _first_warning(case: CaseSummary) -> Iterator[str]:
+    """Yield the first warning that no mark of the case states, and how many more there are; the page has all."""
+    warnings = [text for text in case.warnings if not any(sentence in text for sentence in case.marks.values())]
+    if warnings:
+        more = f" (and {count(len(warnings) - 1, 'more warning')})" if len(warnings) > 1 else ""
+        yield f"warning: {case.case}: {shortened(warnings[0])}{more}"
+
+
+def _remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
+    """Yield a line for each mark, each vendor code, each known problem and each expected failure."""
     for phrase, cases in marked(summaries).items():
-        yield f"{phrase}: {_joined([one.case for one in cases], _MAX_LINES, ', ')}: {cases[0].marks[phrase]}"
+        listed = _joined([one.case for one in cases], _MAX_LINES, ", ")
+        yield f"{phrase}: {listed}: {shortened(cases[0].marks[phrase])}"
     yield from _limited(list(_vendor_code(summaries)))
     yield from _limited([f"{KNOWN_PROBLEM}: {case.case}: {text}" for case in summaries for text in case.known_problems])
     yield from _limited([f"expected: {case.case}: {text}" for case in summaries for text in case.expected])
-    yield from (f"warning: {case.case}: {text}" for case in summaries for text in case.warnings)
 
 
 def _vendor_code(summaries: Sequence[CaseSummary]) -> Iterator[str]:

@@ -196,6 +196,11 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
     )
 
 
+def shortened(sentence: str) -> str:
+    """Return a sentence in at most 120 characters, for output that shows all of it elsewhere."""
+    return shorten(sentence, _MAX_REASON_LENGTH, placeholder=" ...")
+
+
 def state_with_code(summary: CaseSummary) -> str:
     """Return the state of a case and its vendor code, such as "passed with acme's own step backward"."""
     return f"{summary.state} with {summary.vendor_code}" if summary.vendor_code else summary.state

@@ -102,7 +102,7 @@ def speedup(
     ]
     busy = "" if one_card.many else "; ".join(dict.fromkeys(outcome.busy for outcome in judged_rounds))
     judged = [_as_busy(verdict, busy, one_card.busy, strict=strict) for verdict in judged]
-    if not any(verdict.judged for verdict in judged):
+    if judged[0].ok and judged[1].warning:
         # One warning: the sentence on the efficiency has the speed-up too.
         judged[0] = replace(judged[0], warning=False, sentence="")
     return [*ended, *judged]
@@ -111,7 +111,7 @@ def speedup(
 def _as_busy(verdict: Verdict, many: str, alone: str, *, strict: bool) -> Verdict:
     """Add the effect of other work on the machine: slow rounds of many cards are not judged, of one card warned of."""
     if not verdict.ok and many and not strict:
-        sentence = f"not judged because the machine was busy: {verdict.sentence}; {many}"
+        sentence = f"not judged because the machine was busy: {verdict.sentence}"
         got = f"{verdict.got} (busy: not judged)"
         return replace(verdict, ok=True, warning=True, got=got, sentence=sentence, judged=False)
     if not verdict.ok and many:
@@ -159,7 +159,9 @@ def _efficient(factor: float, cards: int, least: float, figures: str, uncertaint
     efficiency = factor / cards
     got, bound = compared(efficiency, least, "share")
     interval = _interval(efficiency, uncertainty, least)
-    sentence = f"{figures}: speed-up {quantity(factor, 'x')}, efficiency {got} ({interval}), expected at least {bound}"
+    sentence = (
+        f"{figures}: speed-up {format_speedup(factor, cards)}, efficiency {got} ({interval}), expected at least {bound}"
+    )
     return Verdict(EFFICIENCY, efficiency >= least, got, f"at least {bound}", sentence, kind=EFFICIENCY)
 
 

@@ -1,5 +1,6 @@
 """The summary of a run: the state of its cases, and the verdict in one line."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -40,38 +41,26 @@ def run_of(*summaries: CaseSummary, **more: Any) -> RunSummary:
 
 
 @pytest.mark.parametrize(
-    ("result", "state"),
+    ("result", "state", "interrupted"),
     [
-        (case(GOOD), PASSED),
-        (case(GOOD, MISSED), FAILED),
-        (case(GOOD, SLOWER), REGRESSED),
-        (case(MISSED, SLOWER), FAILED),
-        (
-            case(GOOD, replace(SLOWER, name="baseline", kind=VerdictKind.INCOMPARABLE)),
-            FAILED,
-        ),  # without a comparison a regression is unknown
-        (case(GOOD, replace(MISSED, expected_failure="known")), EXPECTED),
-        (case(SLOWER, replace(MISSED, expected_failure="known")), REGRESSED),
-        (case(), FAILED),
-        (case(GOOD, replay="killed_rank"), FAILED),
+        (case(GOOD), PASSED, PASSED),
+        (case(GOOD, called="bert:pytorch:CPU:1:2:3"), PASSED, UNFINISHED),
+        (case(GOOD, MISSED), FAILED, FAILED),
+        (case(GOOD, SLOWER), REGRESSED, REGRESSED),
+        (case(MISSED, SLOWER), FAILED, FAILED),
+        # Without a comparison a regression is unknown.
+        (case(GOOD, replace(SLOWER, name="baseline", kind=VerdictKind.INCOMPARABLE)), FAILED, FAILED),
+        (case(GOOD, replace(MISSED, expected_failure="known")), EXPECTED, EXPECTED),
+        (case(SLOWER, replace(MISSED, expected_failure="known")), REGRESSED, REGRESSED),
+        (case(), FAILED, UNFINISHED),
+        (case(GOOD, replay="killed_rank"), FAILED, UNFINISHED),
+        (case(GOOD, replay="interrupted"), FAILED, UNFINISHED),
     ],
 )
-def test_state_of_a_case(result: CaseResult, state: str) -> None:
-    assert summarize_case(result).state == state
-
-
-@pytest.mark.parametrize(
-    ("result", "state"),
-    [
-        (case(GOOD), PASSED),
-        (case(), UNFINISHED),
-        (case(GOOD, called="bert:pytorch:CPU:1:2:3"), UNFINISHED),
-        (case(GOOD, replay="interrupted"), UNFINISHED),
-        (case(MISSED), FAILED),
-    ],
-)
-def test_a_case_that_an_interrupted_run_did_not_finish_has_not_failed(result: CaseResult, state: str) -> None:
-    assert summarize_case(result, interrupted=True).state == state
+def test_a_case_that_an_interrupted_run_did_not_finish_has_not_failed(
+    result: CaseResult, state: str, interrupted: str
+) -> None:
+    assert (summarize_case(result).state, summarize_case(result, interrupted=True).state) == (state, interrupted)
 
 
 def test_each_failure_is_listed_once_an_expected_one_with_its_reason() -> None:
@@ -129,6 +118,17 @@ def test_long_lines_are_broken_between_words() -> None:
     lines = list(run_of(failed).lines(80))
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith("  ")
+
+
+def test_the_first_warning_of_a_case_is_a_short_line_after_the_failures_and_repeats_no_mark() -> None:
+    long = "h1: a rank waited " + "for a core " * 40
+    busy = summary(PASSED, marks={"figures not valid": long}, warnings=(f"round 1: {long}",))
+    slow = summary(FAILED, "slow", short=("bad",), warnings=(long, "again", "once more"))
+    failed, mark, warning, verdict = run_of(busy, slow).lines(1000)
+    assert (failed, verdict[-12:]) == ("failed: slow: bad", "; 4 warnings")
+    assert len(mark) <= len(f"figures not valid: {BERT}: ") + 120
+    assert re.fullmatch(r"warning: slow: h1: a rank .* \.\.\. \(and 2 more warnings\)", warning)
+    assert f"warning: {BERT}: round 1: {long}" in all_lines([busy])
 
 
 def test_a_long_list_of_failures_is_truncated() -> None:

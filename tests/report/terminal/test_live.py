@@ -10,6 +10,7 @@ from pytest_flagperf.progress import NoteKind, RoundProgress
 from pytest_flagperf.report.terminal.live import PlainLines, TerminalLines, rank_logs
 from pytest_flagperf.report.terminal.progress import progress_line
 
+ROUND = {"case": "toy:plain:CPU:1:1:1", "folder": "toy_plain_CPU_1_1_1/round1"}
 Progress = partial(
     RoundProgress,
     case="toy:plain:CPU:1:1:1", round=1, phase="init", metric_name="accuracy", target=0.9, sample_unit="images",
@@ -91,7 +92,12 @@ def test_a_worker_writes_few_permanent_lines_and_a_note_clears_the_progress_line
     assert terminal.text.endswith("\r\x1b[Kwaiting\n")
 
 
-ROUND = {"case": "toy:plain:CPU:1:1:1", "folder": "toy_plain_CPU_1_1_1/round1"}
+def test_a_terminal_shows_why_a_round_failed_when_it_fails() -> None:
+    terminal = Terminal()
+    terminal.note("round", **ROUND)
+    for state in ("finished", "failed"):
+        terminal.note("round_end", state=state, sentence="rank 0 was killed")
+    assert terminal.text == "toy:plain:CPU:1:1:1 round 1  failed: rank 0 was killed\n"
 
 
 def test_without_a_terminal_each_phase_has_a_line() -> None:
