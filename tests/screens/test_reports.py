@@ -6,6 +6,7 @@ Every page is opened from disk without a network. All screenshots are kept: see 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -293,11 +294,18 @@ def test_the_overview_is_sorted_by_clicks_links_to_its_cases_and_is_filtered(doz
 
 
 @pytest.mark.parametrize("cases", [1, 12])
-def test_a_printed_page_is_drawn(browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int) -> None:
+def test_paper_has_the_overview_the_failures_and_the_opened_cases(
+    browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int
+) -> None:
     with shown(browser, page_of(cases), dark=True) as seen:
-        seen.page.evaluate("addEventListener('beforeprint', () => { window.printed = true; })")
-        seen.page.pdf(path=pictures / f"paper-{cases}.pdf", format="A4")
-        assert seen.page.evaluate("window.printed")
+        sizes = []
+        for few in (True, False):
+            if not few:
+                seen.page.locator("[data-all=open]").click()
+            paper = seen.page.pdf(path=pictures / f"paper-{cases}-{'few' if few else 'all'}.pdf", format="A4")
+            sizes.append(len(re.findall(rb"/Type /Page\b", paper)))
+        assert sizes[0] <= 1 + cases // 6
+        assert sizes[1] > sizes[0]
         seen.page.set_viewport_size({"width": 720, "height": 1000})
         seen.page.emulate_media(media="print")
         seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")

@@ -227,17 +227,14 @@
     }
   });
 
-  // For printing, open everything, draw all charts, and use light colours.
-  let closed = [];
+  // Paper has light colours, and of the cases those that the reader chose: page.css hides the others.
+  const choose = (element) => element.closest?.(".flagperf details.case")?.classList.add("chosen");
   addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll(".flagperf details:not([open]), details.tests:not([open])")];
-    closed.forEach((each) => { each.open = true; });
     printing = true;
     document.documentElement.classList.add("flagperf-printing");
-    document.querySelectorAll("figure.chart").forEach(draw);
+    document.querySelectorAll("figure.chart").forEach((figure) => figure.closest("details:not([open])") || draw(figure));
   });
   addEventListener("afterprint", () => {
-    closed.forEach((each) => { each.open = false; });
     printing = false;
     document.documentElement.classList.remove("flagperf-printing");
     again();
@@ -250,11 +247,13 @@
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target || !target.closest(".flagperf")) return;
     for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+    choose(target);
     target.scrollIntoView();
   }
 
   // A click on a row of tests opens its details; a click on a link in the row must only follow the link.
   document.addEventListener("click", (event) => {
+    choose(event.target);
     const link = event.target.closest?.('a[href^="#"]');
     if (!link) return;
     event.stopPropagation();
@@ -326,6 +325,7 @@
     document.querySelectorAll(".flagperf [data-all]").forEach((button) => button.addEventListener("click", () =>
       document.querySelectorAll(".flagperf details.case:not([hidden])").forEach((each) => {
         each.open = button.dataset.all === "open";
+        choose(each);
       })));
     open();
   }

@@ -149,7 +149,7 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
         comparisons(rows),
         limits.html(rows, of_rows),
         '<h2 id="cases">Cases <button class="plain" data-all="open">open all</button> '
-        '<button class="plain" data-all="close">close all</button></h2>',
+        '<button class="plain" data-all="close">close all</button> <small>Paper has those that you open.</small></h2>',
         *(text for _, text in sections),
     ]
     text = f'<main class="flagperf">{"".join(parts)}</main>'
