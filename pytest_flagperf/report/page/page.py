@@ -302,17 +302,13 @@ def _validity(rounds: Sequence[Outcome]) -> str:
 
 
 def _warnings(summary: CaseSummary, rounds: Sequence[Outcome]) -> str:
-    """Return the marks, unless a warning has them, known problems, warnings, and the number of skipped log lines."""
+    """Return the marks but that of a warning, known problems, warnings, and the number of skipped log lines."""
     lines = [
         f"round {outcome.round}: {count(outcome.broken_lines, 'broken log line')} skipped"
         for outcome in rounds
         if outcome.broken_lines
     ]
-    stated = [
-        f"{phrase}: {sentence}"
-        for phrase, sentence in summary.marks.items()
-        if not any(sentence in warning for warning in summary.warnings)
-    ]
+    stated = [f"{phrase}: {sentence}" for phrase, sentence in summary.marks.items() if phrase != marks.NOT_VALID]
     stated += [f"{KNOWN_PROBLEM}: {text}" for text in summary.known_problems]
     return "".join(f'<p class="warning">{escape(sentence)}</p>' for sentence in (*stated, *summary.warnings, *lines))
 

@@ -68,14 +68,8 @@ class RunSummary:
         not_run = [f"not run: {text}" for text in self.not_run]
         warnings = [line for case in self.summaries for line in _first_warning(case)]
         for line in (*_limited(reasons), *_limited(not_run), *_remarks(self.summaries), *_limited(warnings)):
-            # No break between a number and its percent sign.
-            wrapped = wrap(
-                line.replace(" %", "\xa0%"),
-                width,
-                subsequent_indent="  ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            unbroken = line.replace(" %", "\xa0%")  # no break between a number and its percent sign
+            wrapped = wrap(unbroken, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
             yield from (part.replace("\xa0", " ") for part in wrapped)
         yield from self.notes
         for folder, paths in groupby(self.reports, os.path.dirname):

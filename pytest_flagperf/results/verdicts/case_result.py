@@ -169,19 +169,14 @@ def summarize_case(case: CaseResult, *, interrupted: bool = False) -> CaseSummar
     broken = [failure.sentence for outcome in case.outcomes for failure in outcome.failures]
     reasons = {verdict.sentence: _in_short(verdict) for verdict in unexpected}
     reasons |= {text: text for text in broken if text not in {*reasons, *(verdict.sentence for verdict in expected)}}
-    state = (
-        REGRESSED
-        if is_regression(unexpected) and not broken
-        else FAILED
-        if reasons
-        else EXPECTED
-        if expected
-        else PASSED
-    )
     if interrupted and not unexpected and (broken or not case.verdicts or len(case.outcomes) < case.repeat):
         state, reasons = UNFINISHED, {}
     elif not case.verdicts and not broken:
         state, reasons = FAILED, {"no verdicts": "no verdicts"}
+    elif is_regression(unexpected) and not broken:
+        state = REGRESSED
+    else:
+        state = FAILED if reasons else EXPECTED if expected else PASSED
     return CaseSummary(
         case.case,
         state,

@@ -169,7 +169,6 @@ def test_every_anchor_exists_and_shapes_have_a_scaling_chart(run: Path) -> None:
     assert inside <= set(parsed.ids)
     assert len(parsed.ids) == len(set(parsed.ids))
     assert len([name for name in inside if name.startswith("case-")]) == 4
-    parsed = of(run)
     scaling = next(json.loads(text) for text in parsed.data if "ideal" in text)
     assert [line[0] for line in scaling["charts"][0]["lines"]] == ["acme A1", "acme A1, ideal"]
     comparison = parsed.content[parsed.content.index("Hardware comparison") :]

@@ -104,20 +104,12 @@ def test_the_verdict_is_one_line(run: RunSummary, line: str) -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 100, 120, 200])
 def test_a_narrow_verdict_leaves_out_the_least_important_parts(width: int) -> None:
-    reason = "speedup 0.8x, expected above 1x"
-    failed = summary(FAILED, "transformer_xl:pytorch_2.15:A100-80G-PCIe:2:8:3", short=(reason,))
+    failed = summary(FAILED, "transformer_xl:pytorch_2.15:A100-80G-PCIe:2:8:3", short=("0.8x, expected above 1x",))
     run = run_of(failed, reports=("reports/run20261121103856/report.html",))
     line = run.verdict(width)
     assert len(line) <= max(width, 80)
     assert line.startswith("flagperf: 0 of 1 case passed, 1 failed")
     assert ("report.html" in line) == (width == 200 or "(" not in line)
-
-
-def test_long_lines_are_broken_between_words() -> None:
-    failed = summary(FAILED, short=("a word " * 40,))
-    lines = list(run_of(failed).lines(80))
-    assert max(map(len, lines)) <= 80
-    assert lines[1].startswith("  ")
 
 
 def test_the_first_warning_of_a_case_is_a_short_line_after_the_failures_and_repeats_no_mark() -> None:
@@ -131,8 +123,10 @@ def test_the_first_warning_of_a_case_is_a_short_line_after_the_failures_and_repe
     assert f"warning: {BERT}: round 1: {long}" in all_lines([busy])
 
 
-def test_a_long_list_of_failures_is_truncated() -> None:
-    failed = [summary(FAILED, f"case{number}", short=("bad",)) for number in range(25)]
+def test_a_long_list_of_failures_is_truncated_and_its_lines_are_broken_between_words() -> None:
+    failed = [summary(FAILED, f"case{number}", short=("a word " * 40,)) for number in range(25)]
     lines = list(run_of(*failed).lines(80))
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("  ")
     assert sum(line.startswith("failed: ") for line in lines) == 10
     assert "... and 15 more" in lines
