@@ -27,7 +27,7 @@ def results(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFact
     file = tmp_path_factory.mktemp("layouts") / "results.json"
     program = [torch_python, str(Path(__file__).with_name("layouts.py")), str(file)]
     env = {**os.environ, "PYTHONPATH": str(repo), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(program, env=env, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(program, env=env, capture_output=True, text=True, check=False, timeout=1800)
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(file.read_text())
     return found

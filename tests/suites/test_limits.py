@@ -18,6 +18,7 @@ FASTER = 20
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # steps and rates are measured
 def test_no_limit_is_above_the_measured_step(suite_python: Callable[[Path], str]) -> None:
     suites = {CATALOG.suite(model, "pytorch").path: CATALOG.suite(model, "pytorch") for model in MODELS}
     tasks: dict[Path, list[Any]] = {path: [] for path in suites}
