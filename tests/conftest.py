@@ -49,6 +49,13 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 
 
 @pytest.fixture
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test has its own cache and its own leases."""
+    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
+
+
+@pytest.fixture
 def short_tmpdir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A TMPDIR of its own: below a longer path a rank could open no socket, and its folder would be made in /tmp."""
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from tests.helpers.trees import (
     PLAIN_MEASUREMENT_TOML,
     SUITE_TOML,
     VENDOR_TOML,
-    resolved,
     tree,
     write,
     write_config,
@@ -28,23 +26,26 @@ from tests.helpers.trees import (
 CONFIG = "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
 
 
-def problems(root: Path, config: str = "", settings: tuple[str, ...] = (), scale: str = "reference") -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        resolved(root, config, settings, scale=scale)
-    return caught.value.problems
-
-
-def of(catalog: Catalog, *settings: str, scale: str = "reference", **options: Any) -> Resolved:
-    """Resolve the config of the toy at 1x8 from its files as they are."""
-    suite, vendor, case = catalog.suite("toy", "pytorch"), catalog.vendor("acme"), Case.parse("toy:pytorch:X9:1:8:1")
+def of(catalog: Catalog, *settings: str, case: str = "toy:pytorch:X9:1:8:1", **options: Any) -> Resolved:
+    """Resolve the config of a case of acme, by default of the toy, from its files as they are."""
+    one, vendor = Case.parse(case), catalog.vendor("acme")
     given = {**parse_settings(settings), **options.pop("given", {})}
-    return resolve(suite, vendor, case, scale, given, catalog=catalog, **{"check_data": False, **options})
+    options = {"scale": "reference", "check_data": False, **options}
+    return resolve(catalog.suite(one.model, one.framework), vendor, one, settings=given, catalog=catalog, **options)
 
 
 def problems_of(catalog: Catalog, *settings: str, **options: Any) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         of(catalog, *settings, **options)
     return caught.value.problems
+
+
+def resolved(root: Path, config: str = "", settings: tuple[str, ...] = (), **options: Any) -> Resolved:
+    return of(tree(root, config), *settings, **options)
+
+
+def problems(root: Path, config: str = "", settings: tuple[str, ...] = ()) -> list[str]:
+    return problems_of(tree(root, config), *settings)
 
 
 def test_the_table_of_parallel_has_a_short_form_and_must_fit_the_shape_and_the_model(tmp_path: Path) -> None:
@@ -110,19 +111,13 @@ def test_the_compile_mode_must_be_one_of_torch(tmp_path: Path) -> None:
 def test_an_option_of_a_framework_is_unknown_in_suites_of_others(tmp_path: Path) -> None:
     write_suite(tmp_path, framework="numpy")
     write_vendor(tmp_path, toml=VENDOR_TOML + '[framework.numpy]\ndevice = "acme"\nbackend = "acl"\n')
-    catalog = Catalog.scan([tmp_path])
-    suite, vendor, case = catalog.suite("toy", "numpy"), catalog.vendor("acme"), Case.parse("toy:numpy:X9:1:1:1")
-
-    def small(setting: str) -> Resolved:
-        given = parse_settings([setting])
-        return resolve(suite, vendor, case, "small", given, catalog=catalog, check_data=False)
-
-    values = small("learning_rate=0.5").values
+    catalog, numpy = Catalog.scan([tmp_path]), {"case": "toy:numpy:X9:1:1:1", "scale": "small"}
+    values = of(catalog, "learning_rate=0.5", **numpy).values
     assert values["learning_rate"].value == 0.5
     assert "compile" not in values
-    with pytest.raises(ConfigError) as caught:
-        small("channels_last=True")
-    assert caught.value.problems == ["--set channels_last: toy:numpy has no such key; only suites of pytorch have it"]
+    assert problems_of(catalog, "channels_last=True", **numpy) == [
+        "--set channels_last: toy:numpy has no such key; only suites of pytorch have it"
+    ]
     own = resolved(tmp_path, settings=("channels_last=True",)).values["parallel"]
     assert own.file == "flagperf_driver/pytorch/defaults.py"
 
@@ -470,25 +465,18 @@ def test_a_measurement_has_keys_of_its_own_and_a_vendor_shortens_no_point(tmp_pa
     write(tmp_path, "suites/machine/pytorch/config/_base.py", "sizes = [1]\n")
     write(tmp_path, "suites/machine/pytorch/suite.toml", PLAIN_MEASUREMENT_TOML)
     write_vendor(tmp_path)
-    case, folder = Case.parse("machine:pytorch:X9:1:8:1"), "machine-pytorch"
-
-    def config(text: str, *settings: str) -> Mapping[str, object]:
-        if text:
-            write_config(tmp_path, text, folder=folder)
-        catalog = Catalog.scan([tmp_path])
-        suite, vendor = catalog.suite("machine", "pytorch"), catalog.vendor("acme")
-        return resolve(suite, vendor, case, "reference", parse_settings(settings), catalog=catalog).config
-
-    assert "learning_rate" not in config("")
-    assert config("point_most_s = 9.0\n", "point_least_s=0.1")["point_least_s"] == 0.1
+    case = "machine:pytorch:X9:1:8:1"
+    assert "learning_rate" not in of(Catalog.scan([tmp_path]), case=case).config
+    write_config(tmp_path, "point_most_s = 9.0\n", folder="machine-pytorch")
+    assert of(Catalog.scan([tmp_path]), "point_least_s=0.1", case=case).config["point_least_s"] == 0.1
     for text, message in [
         ("point_least_s = 0.5\n", "point_least_s = 0.5: expected at least 1.0"),
         ("point_interval = 0.02\n", "point_interval = 0.02: expected at most 0.01"),
         ("learning_rate = 1.0\n", "learning_rate: machine:pytorch has no such key"),
         ("target = 1.0\n", "target = 1.0: a measurement has no target; remove the key"),
     ]:
-        with pytest.raises(ConfigError, match=re.escape(message)):
-            config(text)
+        write_config(tmp_path, text, folder="machine-pytorch")
+        assert message in problems_of(Catalog.scan([tmp_path]), case=case)[0]
 
 
 def test_a_vendors_config_may_ask_for_more_and_the_user_for_values_at_the_limits(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.config import Resolved, parse_settings, resolve
 
 SUITE_TOML = """\
 sample_unit = "images"
@@ -135,14 +133,3 @@ def tree(root: Path, config: str = "") -> Catalog:
     write_vendor(root)
     write_config(root, config)
     return Catalog.scan([root])
-
-
-def resolved(
-    root: Path, config: str = "", settings: tuple[str, ...] = (), *, scale: str = "reference", check_data: bool = False
-) -> Resolved:
-    """Return the config of the tree's only case."""
-    catalog = tree(root, config)
-    case = Case.parse("toy:pytorch:X9:1:8:1")
-    suite, vendor = catalog.suite("toy", "pytorch"), catalog.vendor("acme")
-    given = parse_settings(settings)
-    return resolve(suite, vendor, case, scale, given, catalog=catalog, check_data=check_data)

@@ -31,7 +31,7 @@ from pytest_flagperf.stored.round_dir import RoundRecord
 from pytest_flagperf.typed import Either
 from tests.helpers.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("fresh_cache", "short_tmpdir")]
 
 MIB = 1 << 20
 # Passes words on in both directions, and changes those of one type as a rule says.
@@ -47,12 +47,6 @@ for line in child.stdout:
     sys.stdout.buffer.flush()
 sys.exit(child.wait())
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, short_tmpdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
 
 
 def broken_host(tmp_path: Path, kind: str, change: str) -> Elsewhere:

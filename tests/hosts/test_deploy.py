@@ -13,6 +13,7 @@ from pytest_flagperf.hosts.deploy import Code, attach, call_module, open_module,
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import PATH, TEXT, Shape
 
+pytestmark = pytest.mark.usefixtures("fresh_cache")
 HOST = LocalHost("here")
 CALLED = """
 import json, sys
@@ -27,11 +28,6 @@ elif request["op"] == "sleep":
 else:
     print(json.dumps({"type": "answer", "path": sys.path[0], "argv": sys.argv}), flush=True)
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from tests.conftest import listens_to_ctrl_c
-from tests.helpers.trees import PLAIN_MEASUREMENT_TOML, PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML
+from tests.helpers.trees import PLAIN_MEASUREMENT_TOML, PLAIN_SUITE_TOML, PLAIN_VENDOR_TOML, write
 from tests.helpers.waiting import until
 
 TRAINING = Path(__file__).parent / "toy_training.py"
 MEASUREMENT = Path(__file__).parent / "toy_measurement.py"
 QUIET = Path(__file__).parent / "machine"
 TEST = """
-from pytest_flagperf.benchmark import TrainingBenchmark
+from pytest_flagperf.benchmark import {kind}Benchmark
 
 
-class Test{name}(TrainingBenchmark):
+class Test{name}({kind}Benchmark):
     pass
 """
 BASE = """
@@ -86,38 +86,31 @@ class Toy:
         self.vendor("acme", "X1", "reference")
 
     def vendor(self, name: str, chip: str, scale: str) -> None:
-        folder = self.root / "vendors" / name
-        folder.mkdir(parents=True)
-        (folder / "vendor.toml").write_text(PLAIN_VENDOR_TOML.format(name=name.title(), chip=chip, scale=scale))
+        toml = PLAIN_VENDOR_TOML.format(name=name.title(), chip=chip, scale=scale)
+        write(self.root, f"vendors/{name}/vendor.toml", toml)
 
     def suite(self, model: str, base: str = "") -> None:
-        folder = self.root / "suites" / model / "plain"
-        (folder / "config").mkdir(parents=True)
-        (folder.parent / f"test_{model}.py").write_text(TEST.format(name=model.title()))
-        (folder / "suite.toml").write_text(PLAIN_SUITE_TOML)
-        (folder / "config" / "_base.py").write_text(BASE + base)
-        (folder / "config" / "_small.py").write_text("train_batch_size = 2\n")
         mutable = ["step_s", "speed", "efficiency", "fault"]
-        (folder / "config" / "mutable_params.py").write_text(f"mutable_params = {mutable}\n")
+        folder = self._suite(model, "Training", PLAIN_SUITE_TOML, BASE + base, mutable)
+        (folder / "config" / "_small.py").write_text("train_batch_size = 2\n")
         shutil.copy(TRAINING, folder / "run_pretraining.py")
 
     def measurement(self, name: str = "gamma", toml: str = PLAIN_MEASUREMENT_TOML) -> None:
-        folder = self.root / "suites" / name / "plain"
-        (folder / "config").mkdir(parents=True)
-        test = TEST.format(name=name.title()).replace("TrainingBenchmark", "MeasurementBenchmark")
-        (folder.parent / f"test_{name}.py").write_text(test)
-        (folder / "suite.toml").write_text(toml)
-        (folder / "requirements.txt").write_text("")
-        (folder / "config" / "_base.py").write_text(MEASUREMENT_BASE)
-        (folder / "config" / "_small.py").write_text("")
-        names = ["step_s", "speed", "interval", "slow_rank"]
-        (folder / "config" / "mutable_params.py").write_text(f"mutable_params = {names}\n")
+        mutable = ["step_s", "speed", "interval", "slow_rank"]
+        folder = self._suite(name, "Measurement", toml, MEASUREMENT_BASE, mutable)
         shutil.copy(MEASUREMENT, folder / "run_measurement.py")
 
+    def _suite(self, name: str, kind: str, toml: str, base: str, mutable: list[str]) -> Path:
+        folder = self.root / "suites" / name / "plain"
+        write(folder.parent, f"test_{name}.py", TEST.format(name=name.title(), kind=kind))
+        write(folder, "suite.toml", toml)
+        write(folder, "config/_base.py", base)
+        write(folder, "config/_small.py", "")
+        write(folder, "config/mutable_params.py", f"mutable_params = {mutable}\n")
+        return folder
+
     def config(self, model: str, shape: str, text: str, vendor: str = "acme", chip: str = "X1") -> None:
-        folder = self.root / "vendors" / vendor / f"{model}-plain" / "config"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"config_{chip}x{shape}.py").write_text(text)
+        write(self.root, f"vendors/{vendor}/{model}-plain/config/config_{chip}x{shape}.py", text)
 
     def run(self, *arguments: str) -> pytest.RunResult:
         return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)

@@ -21,8 +21,7 @@ RUNTIME = runtimes()["apptainer"]
 
 
 @pytest.fixture
-def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Double:
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
+def double(tmp_path: Path, fresh_cache: None, monkeypatch: pytest.MonkeyPatch) -> Double:
     return Double(tmp_path, monkeypatch)
 
 

@@ -25,6 +25,7 @@ from tests.helpers.waiting import until
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
 
+pytestmark = pytest.mark.usefixtures("fresh_cache")
 BASE = "flagperf-lab:base"
 PYTHON = "flagperf-test:python"
 
@@ -290,17 +291,11 @@ def far(near: Near) -> DockerEngine:
     return DockerEngine(near.forward(docker_engine.SOCKET))
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 Start = Callable[..., str]
 
 
 @pytest.fixture
-def start(near: Near, far: DockerEngine, required: RuntimeRequest, cache: Path) -> Iterator[Start]:
+def start(near: Near, far: DockerEngine, required: RuntimeRequest) -> Iterator[Start]:
     """Prepare, create and start a container with a command; yield its id; remove it afterwards."""
     made: list[str] = []
 
@@ -353,7 +348,7 @@ def add_csrc(adaptation: Path) -> None:
 
 
 def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
-    near: Near, far: DockerEngine, required: RuntimeRequest, vendor: Path, cache: Path
+    near: Near, far: DockerEngine, required: RuntimeRequest, vendor: Path
 ) -> None:
     add_csrc(vendor / "model-frame")
     messages: list[str] = []
@@ -371,7 +366,7 @@ def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
     assert near.lab.containers() == []
 
 
-def test_one_of_several_processes_builds(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
+def test_one_of_several_processes_builds(near: Near, required: RuntimeRequest, vendor: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
     messages: list[str] = []
     with ThreadPoolExecutor(3) as pool:
@@ -381,7 +376,7 @@ def test_one_of_several_processes_builds(near: Near, required: RuntimeRequest, v
     assert sum(line.startswith("another run is preparing") for line in messages) == 2
 
 
-def test_a_failed_build_has_its_end_and_a_fix(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
+def test_a_failed_build_has_its_end_and_a_fix(near: Near, required: RuntimeRequest, vendor: Path) -> None:
     steps = "RUN seq 100\nRUN echo no compiler here >&2; exit 3\n"
     file = write(vendor / "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
     with pytest.raises(RuntimeSetupError) as caught:
@@ -395,7 +390,7 @@ def test_a_failed_build_has_its_end_and_a_fix(near: Near, required: RuntimeReque
 
 
 def test_a_given_image_is_used_unchanged_and_one_without_required_packages_is_refused(
-    near: Near, required: RuntimeRequest, cache: Path
+    near: Near, required: RuntimeRequest
 ) -> None:
     messages: list[str] = []
     found = prepare(near, with_image(required, image=PYTHON), messages.append)
@@ -406,7 +401,7 @@ def test_a_given_image_is_used_unchanged_and_one_without_required_packages_is_re
         prepare(near, required, quiet)
 
 
-def test_a_missing_image_or_one_without_python_is_named(near: Near, required: RuntimeRequest, cache: Path) -> None:
+def test_a_missing_image_or_one_without_python_is_named(near: Near, required: RuntimeRequest) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(RuntimeSetupError, match=f"{name} was not found .* and cannot be pulled: .*docker login"):
         prepare(near, with_image(required, image=name), quiet)
@@ -415,7 +410,7 @@ def test_a_missing_image_or_one_without_python_is_named(near: Near, required: Ru
     assert near.lab.containers() == []
 
 
-def test_output_of_an_entrypoint_is_ignored(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
+def test_output_of_an_entrypoint_is_ignored(near: Near, required: RuntimeRequest, vendor: Path) -> None:
     banner = f"FROM {PYTHON}\n" + 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'
     write(vendor / "images/frame/Dockerfile", banner)
     assert prepare(near, required, quiet).details["python"].startswith("3.")
@@ -476,7 +471,7 @@ def test_a_killed_checks_container_is_removed(near: Near, far: DockerEngine, mon
     assert far.labelled(orphans.LOOK_LABEL) == []
 
 
-def test_privileges_are_in_the_details_with_their_source(near: Near, required: RuntimeRequest, cache: Path) -> None:
+def test_privileges_are_in_the_details_with_their_source(near: Near, required: RuntimeRequest) -> None:
     plain = prepare(near, required, quiet).details
     assert "privileged" not in plain
     assert "host_namespaces" not in plain
@@ -487,7 +482,7 @@ def test_privileges_are_in_the_details_with_their_source(near: Near, required: R
     assert named["host_namespaces"] == "ipc: toy's options"
 
 
-def test_only_leased_devices_are_visible(near: Near, far: DockerEngine, required: RuntimeRequest, cache: Path) -> None:
+def test_only_leased_devices_are_visible(near: Near, far: DockerEngine, required: RuntimeRequest) -> None:
     made = prepare(near, with_image(required, options=("--gpus", "all")), quiet).container
     assert made is not None
     container = made.create(near, argv=["true"], log_dir="/tmp", read_only=[], devices=[4, 6], labels={})
@@ -499,11 +494,11 @@ def test_only_leased_devices_are_visible(near: Near, far: DockerEngine, required
         far.remove(container["id"])
 
 
-def test_a_container_sources_the_environment(near: Near, required: RuntimeRequest, tmp_path: Path, cache: Path) -> None:
+def test_a_container_sources_the_environment(near: Near, required: RuntimeRequest, tmp_path: Path) -> None:
     file = write(tmp_path / "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
     found = prepare(near, replace(required, environment_file=file), quiet)
     assert found.env == {"FUSED": "it is\non", "SHELL_OF": "environment_variables.sh"}
-    kept = list(cache.glob("images/*.json"))
+    kept = list(tmp_path.glob("cache/images/*.json"))
     assert [each.stat().st_mode & 0o777 for each in kept] == [0o600], "it may hold keys"
     changed = replace(required, environment_file=file, environment=(("FUSED", "no"), ("MORE", "1")))
     assert prepare(near, changed, quiet).env == {**found.env, "MORE": "1"}
@@ -511,7 +506,7 @@ def test_a_container_sources_the_environment(near: Near, required: RuntimeReques
     assert prepare(near, changed, quiet).env == {"FUSED": "no", "MORE": "1"}
 
 
-def test_an_engine_that_dies_is_named(near: Near, required: RuntimeRequest, vendor: Path, cache: Path) -> None:
+def test_an_engine_that_dies_is_named(near: Near, required: RuntimeRequest, vendor: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN echo building; sleep 60\n")
 
     def kill(line: str) -> None:

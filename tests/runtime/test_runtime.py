@@ -70,11 +70,10 @@ def write_wheel(folder: Path, name: str, version: str, more: str = "") -> None:
 
 
 @pytest.fixture
-def required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RuntimeRequest:
+def required(tmp_path: Path, fresh_cache: None, monkeypatch: pytest.MonkeyPatch) -> RuntimeRequest:
     """A framework of one small package from a folder, without the network."""
     write_wheel(tmp_path / "wheels", "frame", "1.0")
     write_wheel(tmp_path / "wheels", "frame", "2.0")
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_OFFLINE", "1")

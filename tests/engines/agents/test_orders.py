@@ -128,10 +128,9 @@ def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: py
     assert [list(second._near["h1"][device]) for device in (0, 1)] == [[0, 1], [2, 3]]
 
 
+@pytest.mark.usefixtures("fresh_cache")
 @pytest.mark.parametrize("bind", [True, False])
-def test_ranks_stay_on_the_cores_of_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bind: bool) -> None:
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
+def test_ranks_stay_on_the_cores_of_the_plan(tmp_path: Path, bind: bool) -> None:
     usable = os.sched_getaffinity(0)
     if len(usable) < 2:
         pytest.skip("needs two CPUs")

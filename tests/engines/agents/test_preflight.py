@@ -52,6 +52,7 @@ from tests.helpers.rounds import Elsewhere
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
 
+pytestmark = pytest.mark.usefixtures("fresh_cache")
 CODE = pack({})
 GIB = 1 << 30
 BUSY, IDLE = "while True: pass", "input()"
@@ -60,12 +61,6 @@ ROOMY = Thresholds(
     disk_warn_gib=0.01, disk_fail_gib=0.001, memory_warn_gib=0.1, memory_fail_gib=0.01, others_warn=9, stolen_warn=9
 )
 REQUIREMENTS = HostRequirements(CODE, limits=ROOMY)
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
 
 
 def of(findings: list[Finding], kind: str) -> list[tuple[str, str]]:

@@ -27,15 +27,9 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.helpers.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("fresh_cache")]
 
 QUICK = {"step_s": 0.001, "max_steps": 2}
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAGPERF_LEASES", str(tmp_path / "leases"))
 
 
 def read(path: Path) -> Any:
