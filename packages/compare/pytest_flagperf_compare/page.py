@@ -225,7 +225,7 @@ def _run(name: str, directory: Path, page_dir: Path) -> str:
 
 
 def _scaling(page: ComparisonPage) -> str:
-    """Return a chart with a line for each run, for each model with several numbers of cards."""
+    """Return a chart with a line for each run, for each model with three numbers of cards."""
     groups: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
     for case in page.cases:
         first = case.row.old.outcomes[0]
@@ -235,11 +235,11 @@ def _scaling(page: ComparisonPage) -> str:
                 group = groups.setdefault((f"{first.model} {first.framework}: p_core", _rate(result)), {})
                 group.setdefault(name, []).append((result.outcomes[0].cards, value))
     drawn = [
-        charts.scaling(title, unit, runs)
+        charts.make_chart(title, "cards", unit, [charts.line_of(name, sorted(runs[name]), 99) for name in runs])
         for (title, unit), runs in groups.items()
-        if any(len({cards for cards, _ in pairs}) > 1 for pairs in runs.values())
+        if any(len({cards for cards, _ in pairs}) > 2 for pairs in runs.values())
     ]
-    html = charts.html(drawn)
+    html = charts.html(chart and replace(chart, floor=0.0, summary="last") for chart in drawn)
     return f"<h2>Scaling</h2>{html}" if html else ""
 
 

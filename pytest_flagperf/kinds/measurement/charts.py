@@ -40,7 +40,7 @@ def _curves(outcomes: Sequence[Outcome], unit: str, over: str, figures: Sequence
     levels = (
         tuple(HorizontalLine("the chip's peak", peak / divisor) for peak in peaks if peak) if len(peaks) == 1 else ()
     )
-    return chart and replace(chart, kind="size", floor=0.0, dots=True, levels=levels, summary="highest")
+    return chart and replace(chart, kind="size", floor=0.0, levels=levels, summary="highest")
 
 
 def _curve(outcomes: Sequence[Outcome], figure: MeasuredFigure) -> list[tuple[float, float]]:

@@ -80,8 +80,6 @@ class Chart:
     bands: tuple[Band, ...] = ()
     floor: float | None = None
     """The start of the value axis; None for below the lowest value."""
-    dots: bool = False
-    """Whether each value is shown as a dot."""
     summary: str = "median"
     """The value of a line that the legend shows while no point is selected: "last", "median" or "highest"."""
     note: str = ""
@@ -108,7 +106,7 @@ def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = ""
     if value is not None and math.isfinite(value):
         levels = (HorizontalLine(f"target {quantity(value, target.unit)}", value),)
     chart = make_chart(f"{name} and its target", "step", name, lines)
-    return chart and replace(chart, levels=levels, dots=True, summary="last")
+    return chart and replace(chart, levels=levels, summary="last")
 
 
 def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
@@ -194,19 +192,6 @@ def rank_bars(ranks: Sequence[RankStepTimes]) -> str:
 # -- of cases ------------------------------------------------------------------------------------------------
 
 
-def scaling(title: str, unit: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
-    """Return the throughput over cards by name, each with a line for perfect scaling."""
-    lines = []
-    for name, pairs in points.items():
-        cards, values = zip(*sorted(pairs), strict=True)
-        lines.append(ChartLine(name, cards, values))
-        if len(set(cards)) > 1:
-            ideal = [values[0] / cards[0] * number for number in cards]
-            lines.append(ChartLine(f"{name}, ideal", cards, ideal, dashed=True))
-    chart = make_chart(title, "cards", unit, lines)
-    return chart and replace(chart, floor=0.0, dots=True, summary="last")
-
-
 def speedup(title: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> Chart | None:
     """Return the speed-up over cards by name, and one line for the ideal, which is the number of cards."""
     lines = []
@@ -215,7 +200,7 @@ def speedup(title: str, points: Mapping[str, Sequence[tuple[int, float]]]) -> Ch
         lines.append(ChartLine(name, numbers, factors))
     cards = sorted({float(number) for pairs in points.values() for number, _ in pairs})
     chart = make_chart(title, "cards", "x", [*lines, ChartLine(IDEAL, cards, cards, dashed=True)])
-    return chart and replace(chart, floor=0.0, dots=True, summary="last")
+    return chart and replace(chart, floor=0.0, summary="last")
 
 
 @dataclass(frozen=True)
@@ -249,7 +234,8 @@ def stacked(title: str, parts: Mapping[str, float], unit: str, most: float, name
     The place of a part in ``names`` decides its colour.
     """
     whole = sum(parts.values())
-    marks = {name: f"<i class=c{list(names).index(name) % MAX_LINES}" for name in parts}
+    # The first two colours are those of the old and the new run.
+    marks = {name: f"<i class=c{2 + list(names).index(name) % 7}" for name in parts}
     pieces = "".join(f'{mark} style="width:{parts[name] / most * 100:.1f}%"></i>' for name, mark in marks.items())
     values = "".join(
         f"<span>{mark}></i>{escape(name)} {escape(quantity(parts[name], unit))} "
@@ -326,8 +312,6 @@ def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tupl
         spec["bands"] = bands.setdefault(chart.bands, len(bands))
     if chart.floor is not None:
         spec["floor"] = chart.floor
-    if chart.dots:
-        spec["dots"] = True
     if chart.names:
         spec["names"] = chart.names
     if chart.summary != Chart.summary:

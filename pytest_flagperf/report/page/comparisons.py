@@ -24,7 +24,18 @@ _MAIN = "the p_core, or the first figure of a measurement,"
 def comparisons(rows: Sequence[Row]) -> str:
     """Return all comparisons for which the run has the figures."""
     with_throughput = [row for row in rows if row.figure == MAIN_THROUGHPUT]
-    return "".join([distribution(rows), *(part(with_throughput) for part in (scaling, energy, machines))])
+    return "".join(
+        [measurements(rows), distribution(rows), *(part(with_throughput) for part in (scaling, energy, machines))]
+    )
+
+
+def measurements(rows: Sequence[Row]) -> str:
+    """Return the figures of the measurements as the terminal lists them, each with its curve."""
+    measured = [line for row in rows for line in row.measured]
+    if not measured:
+        return ""
+    head = ("case", "figure", "median", "of the peak", "over the points")
+    return f'<h2 id="measurements">Measurements</h2>{table(head, measured)}'
 
 
 # -- rounds and runs -------------------------------------------------------------------------------------------
@@ -107,14 +118,19 @@ def _median(row: Row) -> float:
 
 
 def scaling(rows: Sequence[Row]) -> str:
-    """Return a chart and a table for each model that was measured with several numbers of cards."""
-    groups = _groups(rows, lambda row: row.group)
-    made = [(_scaling_chart(f"{name}: p_core", group), _speedup_chart(name, group)) for name, group in groups]
-    drawn = charts.html(chart for pair in made for chart in pair)
+    """Return a chart and a table for each model with three numbers of cards, or with several on several machines."""
+    groups = [(name, group) for name, group in _groups(rows, lambda row: row.group) if _is_scaled(group)]
+    drawn = charts.html(_speedup_chart(name, group) for name, group in groups)
     tables = "".join(_efficiencies(f"{name}: p_core [{group[0].unit}] (efficiency)", group) for name, group in groups)
-    note = f"Speed-up: {SPEEDUP}. Efficiency: {EFFICIENCY}. Dotted lines are the ideal."
+    note = f"Speed-up: {SPEEDUP}. Efficiency: {EFFICIENCY}. The dotted line is the ideal."
     text = f'<p class="soft">{escape(note)}</p>'
     return f'<h2 id="scaling">Scaling</h2>{text}{drawn}{tables}' if drawn else ""
+
+
+def _is_scaled(rows: Sequence[Row]) -> bool:
+    """Return False if the overview has all: one machine with two numbers of cards."""
+    several = [len(by_cards) for _, by_cards in _by_cards(rows) if len(by_cards) > 1]
+    return len(several) > 1 or max(several, default=0) > 2
 
 
 def _efficiencies(title: str, rows: Sequence[Row]) -> str:
@@ -134,11 +150,6 @@ def _efficiencies(title: str, rows: Sequence[Row]) -> str:
     if not table:
         return ""
     return f"<h3>{escape(title)}</h3>{figures(('hardware', *(count(number, 'card') for number in cards)), table)}"
-
-
-def _scaling_chart(title: str, rows: Sequence[Row]) -> charts.Chart | None:
-    points = {machine: list(by_cards.items()) for machine, by_cards in _by_cards(rows) if len(by_cards) > 1}
-    return charts.scaling(title, rows[0].unit, points)
 
 
 def _speedup_chart(name: str, rows: Sequence[Row]) -> charts.Chart | None:

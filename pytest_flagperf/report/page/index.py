@@ -25,7 +25,7 @@ from pytest_flagperf.report.page.html import (
     state,
     table,
 )
-from pytest_flagperf.report.page.rows import Row, overview, row_of
+from pytest_flagperf.report.page.rows import RATES, Row, overview, row_of
 from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, first_start_ms, without_copies
 from pytest_flagperf.results.comparing.trend import Trend, short_commit
@@ -38,7 +38,7 @@ from pytest_flagperf.stored.layout import JUNIT, RESULTS, TABLE
 
 _MAX_SHOWN = 20
 """The number of runs from which on older ones are folded."""
-_LEFT_OUT = ("throughput", "p_whole", "limited by", "e2e")
+_LEFT_OUT = ("throughput", RATES["p_whole"], "limited by", "e2e")
 """The columns of a run's overview that only its own page has."""
 _NEWEST, _RUNS = "newest run", "runs"
 _COLUMNS = {_NEWEST: "the start (UTC) of the case's newest run", _RUNS: "how many runs have the case"}
@@ -166,7 +166,7 @@ def _table(runs: Sequence[_Run], page_dir: Path) -> str:
     rows = [
         (
             linked(run.directory.name, page_of(run.directory, page_dir)),
-            Name(trends.date(run.started_ms)),
+            Name(trends.date((run.info and run.info.started_ms) or run.started_ms)),
             Number(_duration(run.info)),
             Markup(_states(run)),
             Name(", ".join(run.commits)),

@@ -97,16 +97,16 @@
     const palette = colours();
     const names = chart.lines.some((line) => line.dashed) ? null : order(chart, dataOf(figure.parentElement).charts);
     const off = hidden.get(figure) || new Set();
-    const few = Math.max(...chart.lines.map((line) => line.y.length)) < 40;
     let number = 0;
     const series = chart.lines.map((line) => {
+      const points = !line.dashed && line.y.filter((value) => value != null).length <= 2; // two points are no curve
       const place = names ? names.indexOf(line.name) : line.dashed ? number - 1 : number++;
       return {
         label: line.name, width: line.dashed ? 1 : 1.6, show: !off.has(line.name),
         stroke: line.dashed && line.name === "ideal" ? ink("soft-text") : palette[place % palette.length],
         // On paper colours may be missing, so each line has its own dashes.
         dash: line.dashed ? [2, 4] : DASHES[(printing ? place : Math.floor(place / palette.length)) % DASHES.length],
-        points: { show: !line.dashed && (chart.dots || few), size: 5 },
+        points: { show: points, size: 7 }, ...(points ? { paths: () => null } : {}),
         value: (_, value, __, place) => place == null ? summarized(line, chart) : withUnit(value, chart.y),
       };
     });
@@ -127,7 +127,7 @@
     return `${new Set(values).size > 1 ? `${kind} ` : ""}${withUnit(value, chart.y)}`;
   }
 
-  const withUnit = (value, unit) => value == null ? "–" : `${plain(value)}${unit && unit.length < 14 ? ` ${unit}` : ""}`;
+  const withUnit = (value, unit) => value == null ? "–" : unit === "x" ? `${value.toFixed(2)}x` : `${plain(value)}${unit && unit.length < 14 ? ` ${unit}` : ""}`;
 
   function bounds(chart) {
     return (_, low, high) => {
@@ -170,10 +170,9 @@
     };
   }
 
-  const shownPart = (plot, position) => { // the shown part of the axis
-    const xs = plot.data[0];
-    const { min = xs[0], max = xs[xs.length - 1] } = plot.scales.x;
-    return [min ?? xs[0], max ?? xs[xs.length - 1]].map(position).join(" to ");
+  const shownPart = (plot, position) => { // the shown part of a zoomed axis
+    const xs = plot.data[0], { min, max } = plot.scales.x;
+    return min == null || (min <= xs[0] && max >= xs[xs.length - 1]) ? "" : [min, max].map(position).join(" to ");
   };
 
   const whole = () => Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();

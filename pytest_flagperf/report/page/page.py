@@ -48,7 +48,7 @@ from pytest_flagperf.report.page.html import (
     style,
     table,
 )
-from pytest_flagperf.report.page.rows import Row, overview, row_of
+from pytest_flagperf.report.page.rows import RATES, Row, overview, row_of
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
 from pytest_flagperf.results.comparing.trend import Trend
@@ -60,16 +60,10 @@ from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome, counted
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict
-from pytest_flagperf.results.verdicts.case_result import (
-    BAD,
-    KNOWN_PROBLEM,
-    CaseResult,
-    CaseSummary,
-    summarize_case,
-)
+from pytest_flagperf.results.verdicts.case_result import BAD, KNOWN_PROBLEM, CaseResult, CaseSummary, summarize_case
 from pytest_flagperf.stored import FormatError, layout
 from pytest_flagperf.stored.layout import OUTCOME, PLAN, round_folder
-from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, StoredPlan
+from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir, case_folders, rounds_of
 
 TARGET_BYTES = 2_500_000
@@ -91,8 +85,6 @@ FIRST = (
 """The figures after the metric of the suite; all others are folded."""
 MAX_SERIES_BYTES = 192 * 1024
 _MIN_LOG_BYTES = 8 * 1024
-_IDLE = "idle"
-"""The reason for low clocks of a device without work, which is not shown."""
 
 
 @dataclass(frozen=True)
@@ -229,12 +221,12 @@ def section(
 
 
 def _summary(case: CaseResult, summary: CaseSummary) -> str:
-    rates = [(name, value) for name in ("p_whole", MAIN_THROUGHPUT) if (value := case.median(name)) is not None]
+    rates = [(title, value) for name, title in RATES.items() if (value := case.median(name)) is not None]
     parts = [
         *summary.marks,
         f"with {summary.vendor_code}" if summary.vendor_code else "",
         metric(case.outcomes),
-        *(f"{name} {quantity(value, case.outcomes[0].rate_unit)}" for name, value in rates),
+        *(f"{title} {quantity(value, case.outcomes[0].rate_unit)}" for title, value in rates),
         case.speedup_text and f"speed-up {case.speedup_text}",
     ]
     figures = "".join(f"<span>{escape(part)}</span>" for part in parts if part)
@@ -435,13 +427,7 @@ def _memory(rounds: Sequence[Outcome], parts: Mapping[str, float]) -> str:
 
 
 def _round(
-    round_dir: Path,
-    outcome: Outcome,
-    page_dir: Path,
-    detail: Detail,
-    listed: frozenset[str],
-    *,
-    only: bool,
+    round_dir: Path, outcome: Outcome, page_dir: Path, detail: Detail, listed: frozenset[str], *, only: bool
 ) -> str:
     """Return the charts and logs of a round; ``listed``: the logs whose last lines are among the failures."""
     monitored = monitors.read(round_dir, detail.bytes)
@@ -490,7 +476,7 @@ def _throttled(folder: str, samples: Samples) -> Iterator[str]:
         for reason, share in reasons.items():
             by_reason.setdefault(reason, {})[index] = share
     for reason, shares in by_reason.items():
-        if reason != _IDLE:
+        if reason != "idle":  # a device without work
             devices = f"device{'s' if len(shares) > 1 else ''} {', '.join(map(str, shares))}"
             extremes = min(shares.values()), max(shares.values())
             times = " to ".join(dict.fromkeys(quantity(share, "share") for share in extremes))

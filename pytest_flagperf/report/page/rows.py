@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
-from itertools import chain
 
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.report.page import charts, machine, trends
 from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
 from pytest_flagperf.report.page.failures import advice
-from pytest_flagperf.report.page.html import Markup, anchor, linked, state
+from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, linked, state
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.report.page.time_parts import of_training
 from pytest_flagperf.report.terminal.table import converged, metric
@@ -27,6 +26,7 @@ from pytest_flagperf.results.measured.limits import StepLimits, StepWork, work_o
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.profile import NO_LOSS
 from pytest_flagperf.results.verdicts.case_result import BAD, STATES, CaseResult, CaseSummary
+from pytest_flagperf.stored.plan import MeasuredFigure
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class Row:
     """The name of the main figure."""
     converged: bool
     """Whether every round was meant to converge and did."""
+    measured: tuple[tuple[str, ...], ...]
+    """The cells of each figure of a measurement."""
     main: Summary
     """The p_core of the rounds that count, or the first figure of a measurement."""
     values: tuple[float, ...]
@@ -120,6 +122,7 @@ def row_of(
         facts=machine.facts(first),
         figure=first.main,
         converged=case.converged == len(case.outcomes),
+        measured=tuple(_measured(case, link)),
         main=summarize(values),
         values=tuple(values),
         speedup=None if "speed-up" in summary.not_judged else case.speedup,
@@ -176,11 +179,27 @@ def _rounds(case: CaseResult) -> Iterator[str]:
 def _metric(case: CaseResult) -> str:
     """Return the curve of the metric with its target, else the first curve of its kind."""
     rounds, first = case.outcomes, case.outcomes[0]
-    curves = chain([charts.metric(rounds, POINTS)], kind_of(first).charts(rounds, POINTS))
-    curve, text = small(next(filter(None, curves), None)), metric(rounds, named=False)
+    curve = small(charts.metric(rounds, POINTS)) or _curve(rounds, first.figures[:1])
+    text = metric(rounds, named=False)
     value = case.median(first.main) if first.figures else case.quality
     name = first.target.name if text else ""
     return cell(_beside(curve, escape(text), name) if curve or text else "", value, number=False)
+
+
+def _curve(rounds: Sequence[Outcome], figures: Sequence[MeasuredFigure]) -> str:
+    """Return the first curve of the kind of rounds, of a measurement that of these figures."""
+    rounds = [replace(outcome, figures=tuple(figures)) for outcome in rounds]
+    return small(next(filter(None, kind_of(rounds[0]).charts(rounds, POINTS)), None))
+
+
+def _measured(case: CaseResult, link: str) -> Iterator[tuple[str, ...]]:
+    for figure in case.first.figures:
+        value = case.median(figure.name)
+        if value is not None:
+            share = quantity(value / figure.peak, "share") if figure.peak else ""
+            curve = Markup(_curve(case.outcomes, [figure]))
+            cells = Number(quantity(value, figure.unit)), Number(share), curve
+            yield (linked(case.case, link), Name(figure.name), *cells)
 
 
 def _beside(curve: str, text: str, below: str) -> str:
@@ -201,7 +220,9 @@ def _median(name: str) -> Callable[[CaseResult], str]:
         if summary.median is None or not math.isfinite(summary.median):
             return ""
         unit, rate = metrics[0].unit, case.outcomes[0].rate_unit
-        variation = "" if summary.variation is None else f"± {quantity(summary.variation, 'share')}"
+        variation = (
+            "" if summary.variation is None else f"± {quantity(summary.variation, 'share')}".replace(" ", "\xa0")
+        )
         text = quantity(summary.median, unit)
         below = f"{rate} {variation}".strip() if unit == rate and text.endswith(f" {rate}") else variation
         return cell(escape(text.removesuffix(f" {rate}")), summary.median, below)
@@ -263,6 +284,7 @@ def of_limits(limits: StepLimits) -> str:
     return cell(limits.binds, share, f"{quantity(share, 'share')} of the step", number=False)
 
 
+RATES = {"p_whole": "whole training: p_whole", "p_core": "steps alone: p_core"}
 _STATE, _CHANGE, LIMITED = "state", "change", "limited by"
 COLUMNS: Mapping[str, tuple[Callable[[CaseResult], str], str]] = {
     _STATE: (lambda _: "", ""),
@@ -271,7 +293,7 @@ COLUMNS: Mapping[str, tuple[Callable[[CaseResult], str], str]] = {
         _metric, "the quality of a training over its steps, with its target (dashed), or a measurement's first figure",
     ),
     "throughput": (_over_time, "the throughput of all cards over the time of the training, from zero"),
-    **{name: (_median(name), FIGURES[name].meaning) for name in ("p_whole", "p_core")},
+    **{title: (_median(name), FIGURES[name].meaning) for name, title in RATES.items()},
     _CHANGE: (
         lambda _: "",
         "of p_core, or of a measurement's first figure: against the accepted baseline, else against the last valid run "

@@ -54,14 +54,12 @@ def _finite(line: ChartLine, kind: str) -> list[tuple[float, float]]:
 def _place(point: tuple[float, float], across: tuple[float, float], up: tuple[float, float]) -> tuple[float, float]:
     (x, y), (left, right), (low, high) = point, across, up
     wide, share = right - left or 1.0, (y - low) / (high - low or 1.0)
-    return (
-        _MARGIN + (x - left) / wide * (_WIDTH - 2 * _MARGIN),
-        _HEIGHT - _MARGIN - share * (_HEIGHT - 2 * _MARGIN),
-    )
+    return (_MARGIN + (x - left) / wide * (_WIDTH - 2 * _MARGIN), _HEIGHT - _MARGIN - share * (_HEIGHT - 2 * _MARGIN))
 
 
 def _polyline(places: Sequence[tuple[float, float]]) -> str:
-    """Return the line with a dot at its end."""
-    x, y = places[-1]
+    """Return the line with a dot at its end; two points are no curve and have a dot each."""
     points = " ".join(f"{x:.0f},{y:.1f}" for x, y in places)
-    return f'<polyline points="{points}"/><circle cx="{x:.0f}" cy="{y:.1f}" r="2.5"/>'
+    line, dotted = (f'<polyline points="{points}"/>', places[-1:]) if len(places) > 2 else ("", places)
+    dots = "".join(f'<circle cx="{x:.0f}" cy="{y:.1f}" r="2.5"/>' for x, y in dotted)
+    return f"<g>{line}{dots}</g>"

@@ -30,7 +30,7 @@ def chart(trend: Trend) -> Chart | None:
     ]
     bands += [Band(CHANGE, place + 0.5, place + 0.5) for place in trend.changes]
     names = tuple(f"{run.name} {run.commit}".strip() for run in trend.runs)
-    return made and replace(made, dots=True, summary="last", bands=tuple(bands), names=names)
+    return made and replace(made, summary="last", bands=tuple(bands), names=names)
 
 
 def small_chart(trend: Trend) -> Chart | None:

@@ -119,29 +119,24 @@ def test_samples_are_thinned_to_means_and_gaps_stay() -> None:
 
 
 def test_a_small_chart_has_the_target_and_leaves_gaps_out_and_noise_small() -> None:
-    line = ChartLine("round 1", [0, 10, 20], [0.5, math.nan, 1.0])
+    line = ChartLine("round 1", [0, 10, 15, 20], [0.5, math.nan, 0.75, 1.0])
     text = small(Chart("top1", "step", "", (line,), levels=(HorizontalLine("target", 0.75),)))
-    assert '<polyline points="3,25.0 93,3.0"/>' in text
+    assert '<polyline points="3,25.0 70,14.0 93,3.0"/>' in text
     assert '<path d="M0 14.0H96"/>' in text
     assert "top1: from 0.5 to 1" in text
-    noisy = ChartLine("round 1", [0, 1], [100.0, 99.0])
-    assert 'points="3,3.0 93,5.2"' in small(Chart("p_core", "run", "", (noisy,)))
-    assert small(None) == small(Chart("top1", "step", "", (replace(line, y=[math.nan] * 3),))) == ""
+    assert "<g><circle" in small(Chart("top1", "step", "", (ChartLine("two points", [0, 1], [0.5, 1.0]),)))
+    noisy = ChartLine("round 1", [0, 1, 2], [100.0, 99.0, 99.0])
+    assert 'points="3,3.0 48,5.2 93,5.2"' in small(Chart("p_core", "run", "", (noisy,)))
+    assert small(None) == small(Chart("top1", "step", "", (replace(line, y=[math.nan] * 4),))) == ""
 
 
 def ranks(number: int) -> list[RankStepTimes]:
     return [RankStepTimes(one, tuple((step, 0.1 + one / 100) for step in range(10, 110, 10))) for one in range(number)]
 
 
-def test_each_rank_has_its_step_times_and_scaling_its_perfect_line() -> None:
+def test_each_rank_has_its_step_times_and_many_their_lowest_median_and_highest() -> None:
     assert lines_of(charts.rank_steps(ranks(2))) == ["rank 0", "rank 1"]
     assert lines_of(charts.rank_steps(ranks(16))) == ["lowest", "median", "highest"]
-    chart = charts.scaling("glm", "images/s", {"acme A1": [(8, 700.0), (1, 100.0)], "acme B2": [(4, 50.0)]})
-    assert chart is not None
-    assert lines_of(chart) == ["acme A1", "acme A1, ideal", "acme B2"]
-    assert list(chart.lines[0].y) == [100.0, 700.0]
-    assert list(chart.lines[1].y) == [100.0, 800.0]
-    assert charts.scaling("nothing", "images/s", {}) is None
 
 
 def test_bars_need_a_finite_value_an_axis_is_stored_once_and_numbers_have_four_digits() -> None:

@@ -36,6 +36,7 @@ def test_runs_are_listed_with_the_newest_first_and_older_ones_are_folded(tmp_pat
     listed = re.findall(r'<tr><td><a href="\.\./reports/(run\d+)/report.html">', html)
     assert listed == [f"run{number:02}" for number in reversed(range(22))]
     assert "2 older runs" in html
+    assert html.count("<td class=name>2023-11-14 22:13</td>") == 22, "when the run began, not its first round"
     assert html.count('href="../reports/run05/results.json"') == 1
 
 

@@ -161,7 +161,7 @@ def test_a_case_begins_with_the_rate_of_the_whole_training_and_figures_have_thei
     add_case(tmp_path, "converged_1x1")
     text = of(finish(tmp_path)).content
     assert f"p_core {FIGURES['p_core'].meaning} 1,684 images/s" in text
-    assert re.search(r"p_whole [0-9,]+ images/s p_core 1,684 images/s", text), "beside the name of the case"
+    assert re.search(r"p_whole [0-9,]+ images/s steps alone: p_core 1,684 images/s", text), "beside the case's name"
     assert text.index(FIGURES["p_whole"].meaning) < text.index(FIGURES["p_core"].meaning), "in its figures"
 
 

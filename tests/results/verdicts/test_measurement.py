@@ -14,6 +14,7 @@ from pytest_flagperf.kinds.measurement import charts
 from pytest_flagperf.kinds.measurement import verdicts as measurement_verdicts
 from pytest_flagperf.kinds.measurement.uniform import slow_devices
 from pytest_flagperf.report.page import pairs, points
+from pytest_flagperf.report.page.comparisons import comparisons
 from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.figures.units import quantity
@@ -226,8 +227,11 @@ def test_the_terminal_lists_every_figure_with_its_share_of_the_peak() -> None:
 
 def test_the_overview_has_no_column_that_is_empty_in_all_rows() -> None:
     case = CaseResult("alpha:plain:X1:1:2:1", (outcome(point("a", {"copy": 80e9})),))
-    text = overview([row_of(case, summarize_case(case))], {})
+    text = overview([row := row_of(case, summarize_case(case))], {})
     assert "80 GB/s" in text
+    assert row.measured[0][1:4] == ("copy", "80 GB/s", "80.0 %"), "as the terminal lists it"
+    assert '<h2 id="measurements">' in comparisons([row])
+    assert "measurements" not in comparisons([replace(row, measured=())])
     assert not any(name in text for name in ("p_whole", "throughput", "change", "MFU", "speed-up"))
 
 
@@ -295,8 +299,7 @@ def test_the_hosts_of_a_measurement_before_the_run_are_given_back(
     engine = SimpleNamespace(run=lambda *_: lambda: given_back.append(True))
     run = SimpleNamespace(directory=SimpleNamespace(path=tmp_path), engine=engine)
     monkeypatch.setattr(
-        "pytest_flagperf.running.machine_check.store.measure_round",
-        lambda _: SimpleNamespace(ended_well=True),
+        "pytest_flagperf.running.machine_check.store.measure_round", lambda _: SimpleNamespace(ended_well=True)
     )
     machine_check._measure(cast("Any", run), tiny_plan())
     assert given_back == [True]
