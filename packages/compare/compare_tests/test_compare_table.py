@@ -100,11 +100,13 @@ def test_an_implausible_improvement_is_labelled(tmp_path: Path, capsys: Capture,
 
 @pytest.mark.usefixtures("wide")
 def test_runs_of_two_commits_are_compared_and_the_changed_code_is_noted(tmp_path: Path, capsys: Capture) -> None:
-    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99), fingerprint=CODE)
+    values = [{"eval_samples": {"value": of, "file": "_base.py", "line": 3, "layer": "suite"}} for of in (200, 340)]
+    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99), fingerprint=CODE, values=values[0])
     changed = {**CODE, "suite_code": "s2", "driver_code": "d2", "key": "k2"}
-    new = run_of(tmp_path / "new", rounds=faster(0.85, 0.84, 0.86), fingerprint=changed)
+    new = run_of(tmp_path / "new", rounds=faster(0.85, 0.84, 0.86), fingerprint=changed, values=values[1])
     out = output_of(capsys, "compare", old, new, code=1)
     assert "  note: suite_code: s1 -> s2" in out
+    assert "note: toy:pytorch:CPU:1:1:3: eval_samples: 200 -> 340" in out, "the key that the hash does not name"
     assert "  note: driver_code: d1 -> d2" in out
     assert sum(line.startswith("regression: ") for line in out.splitlines()) == 3
 

@@ -28,8 +28,9 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import limits
 from pytest_flagperf.results.tables.store import StoredRun
-from pytest_flagperf.stored import write_text
+from pytest_flagperf.stored import FormatError, write_text
 from pytest_flagperf.stored.plan import THROUGHPUTS
+from pytest_flagperf.stored.round_dir import RoundDir
 
 from . import comment
 from .case_table import (
@@ -128,6 +129,7 @@ def _compare(old: StoredRun, new: StoredRun, arguments: argparse.Namespace) -> C
     ]
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
     notes += [f"{row.name}: {text}" for row in matched.rows if (text := _explained(row, old, new))]
+    notes += [f"{row.name}: {text}" for row in matched.rows for text in _changed_values(row, old, new)]
     lost = gone(matched, new.directory)
     if lost and arguments.common:
         notes.append(lost.partition("; ")[0])
@@ -184,6 +186,22 @@ def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[NamedRounds]
     new = {outcome.identity for outcome in row.new.outcomes}
     runs = [named for named in (*given, *stored_runs.named(first)) if not new & {one.identity for one in named[1]}]
     return sorted(without_copies(runs), key=lambda named: named[1][0].started_ms or 0)
+
+
+def _changed_values(row: CaseRuns, old: StoredRun, new: StoredRun) -> Iterator[str]:
+    """Yield the values of the config that only the hash of the suite's code shows, if both plans can be read."""
+    first = (old.directory / row.old.first.directory, new.directory / row.new.first.directory)
+    try:
+        then, now = (RoundDir(directory).read_plan().config for directory in first)
+    except FormatError:
+        return
+    known = [text.partition(" ")[0] for text in row.notes]
+    if not row.differences and any(text == "suite_code:" for text in known):
+        yield from (
+            f"{key}: {then[key]} -> {now[key]}"
+            for key in then
+            if key in now and then[key] != now[key] and key not in known
+        )
 
 
 def _explained(row: CaseRuns, old: StoredRun, new: StoredRun) -> str:
