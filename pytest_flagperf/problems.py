@@ -26,10 +26,10 @@ class MissingHosts(Problems):
     """Too few hosts are available at the moment."""
 
 
-def near(word: str, words: Iterable[str]) -> str:
+def near(word: str, words: Iterable[str], cutoff: float = 0.6) -> str:
     """Return ``; did you mean x or y?``, or an empty string if no word is near."""
     folded = {other.lower(): other for other in words}
-    matches = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=0.6)]
+    matches = [folded[match] for match in get_close_matches(word.lower(), folded, n=3, cutoff=cutoff)]
     return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 

@@ -166,6 +166,7 @@ class SessionCheck:
             own, shared = self._left()
         if not alone:  # it may be the other run's
             _say(session, [f"left by these tests or by another run beside them: {one}" for one in shared])
+            _say(session, ["nothing to do; without other runs, --strict says what these tests leave"][: len(shared)])
             shared = []
         if own or shared:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -18,16 +18,11 @@ from pathlib import Path
 from types import ModuleType
 
 from pytest_flagperf import __version__
-from pytest_flagperf.commands import (
-    accept,
-    export,
-    report,
-    show,
-)
+from pytest_flagperf.commands import accept, export, report, show
 from pytest_flagperf.commands import list as list_
 from pytest_flagperf.packages import advice
 from pytest_flagperf.printable import printable
-from pytest_flagperf.problems import Problems
+from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.results.tables.frames import RunWarning
 from pytest_flagperf.stored import FormatError
 
@@ -38,16 +33,6 @@ COMMANDS: dict[str, ModuleType] = {
     "accept": accept,
     "export": export,
 }
-_REMOVED = {
-    **{
-        name: f"run python -m tools.{name} in a checkout of pytest-flagperf"
-        for name in ("affected", "calibrate", "readme")
-    },
-    "mllog": advice("mlperf"),
-    "table": "run flagperf export RUN --format=markdown",
-    "import-vendor": "FlagPerf's config folders work unchanged: copy them to vendors/NAME/",
-}
-"""The commands of earlier versions, and what to do instead."""
 SUCCESS, PROBLEM_FOUND, COMMAND_FAILED = 0, 1, 2
 _PIPE_CLOSED = 141
 _WRONG_KIND = {
@@ -70,8 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Problems as error:
         _print_error(str(error))
         return COMMAND_FAILED
-    if first not in commands and (instead := _REMOVED.get(first) or advice(first)):
-        _print_error(f"{first} {'was removed' if first in _REMOVED else 'is a package of its own'}; {instead}")
+    if first and not first.startswith("-") and first not in commands:
+        hint = near(first, commands) or f"; choose from {', '.join(commands)}"
+        part = advice(first)
+        _print_error(f"{first} is a package of its own; {part}" if part else f"{first}: unknown command{hint}")
         return COMMAND_FAILED
     arguments = parser(commands).parse_args(words)
     return run_guarded(arguments.command.run, arguments)
@@ -126,8 +113,9 @@ def parser(modules: Mapping[str, ModuleType] = COMMANDS) -> argparse.ArgumentPar
     main_parser.add_argument("--version", action="version", version=f"pytest-flagperf {__version__}")
     commands = main_parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, module in modules.items():
-        about = (module.__doc__ or name).strip()  # without a docstring under PYTHONOPTIMIZE=2
-        command = commands.add_parser(name, help=about.splitlines()[0].rstrip("."), description=about, epilog=_EPILOG)
+        about = (module.__doc__ or name).strip().replace("``", "")  # without a docstring under PYTHONOPTIMIZE=2
+        example = f"example: flagperf {name} {module.EXAMPLE}" if hasattr(module, "EXAMPLE") else None
+        command = commands.add_parser(name, help=about.splitlines()[0].rstrip("."), description=about, epilog=example)
         module.add_arguments(command)
         command.set_defaults(command=module)
     return main_parser

@@ -16,6 +16,8 @@ from pytest_flagperf.results.verification import verify
 from pytest_flagperf.running.judging import accept, accepted_lines
 from pytest_flagperf.settings import read_settings
 
+EXAMPLE = "reports/run20261121061129"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_run(parser)

@@ -27,16 +27,6 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help=RUNS)
 
 
-def add_removed_option(parser: argparse.ArgumentParser, name: str, advice: str) -> None:
-    """Add an option of earlier versions, which ends the command with what to do instead."""
-    parser.add_argument(name, action=_Removed, nargs=0, const=advice, help=argparse.SUPPRESS)
-
-
-class _Removed(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser.error(f"{self.option_strings[0]} was removed; {self.const}")
-
-
 def load_run(path: Path) -> StoredRun:
     """Load the run in a folder; raise Problems where the folder contains several runs, or files that were changed."""
     return _unchanged(_loaded(find_run(path)))

@@ -23,6 +23,7 @@ from pytest_flagperf.stored.layout import TABLE
 _PARQUET = "results.parquet"
 _OWN = ("csv", "parquet", "markdown")
 _Write = Callable[[Sequence[StoredRun], Path], list[Path]]
+EXAMPLE = "reports --format=csv"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", metavar="NAME[,NAME...]", default="", help=formats)
     parser.add_argument("--long", action="store_true", help="in results.parquet: one row per round and metric")
     parser.add_argument("--to", type=Path, metavar="DIR", help="write files of all runs into this folder")
-    for name in ("csv", "parquet"):
-        common.add_removed_option(parser, f"--{name}", f"pass --format={name}")
 
 
 def run(arguments: argparse.Namespace) -> int:

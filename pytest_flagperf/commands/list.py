@@ -16,6 +16,7 @@ from pytest_flagperf.results.figures import targets
 
 _MIN_WIDTH = 24
 _NO_BREAK = "\N{NO-BREAK SPACE}"
+EXAMPLE = "--roots=/opt/our-suites"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

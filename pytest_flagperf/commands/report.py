@@ -16,6 +16,8 @@ from pytest_flagperf.results.tables.runs import find_runs
 from pytest_flagperf.stored import digests, write_text
 from pytest_flagperf.stored.layout import INDEX, PAGE
 
+EXAMPLE = "--all reports"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help=f"{common.RUN}; with --all a folder of runs")

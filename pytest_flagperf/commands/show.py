@@ -35,6 +35,7 @@ from pytest_flagperf.stored.round_dir import has_rounds
 _ALL = "all"
 _NO_TARGET = Target("", "", "", None)
 _RATES = ("p_whole", "p_train", "p_core")
+EXAMPLE = "reports"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -456,12 +456,7 @@ def _type_problem(value: object, kind: ValueType, expected: str) -> str:
     """Return the problem of a value that is not a choice, or has another type."""
     if kind.choices and isinstance(value, str):
         return f"expected {expected}{near(value, [choice for choice in kind.choices if isinstance(choice, str)])}"
-    return f"is {_type_name(value)}; expected {expected}"
-
-
-def _type_name(value: object) -> str:
-    name = type(value).__name__
-    return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
+    return f"is {shown(value)}; expected {expected}"
 
 
 def _weakening(key: str, value: object, suites: object) -> str | None:

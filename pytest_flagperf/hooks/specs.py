@@ -59,7 +59,7 @@ class Command:
     """A command ``flagperf NAME``.
 
     ``module`` has ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit code. Its docstring is the
-    help.
+    help. It may have ``EXAMPLE``, arguments that the help shows.
     """
 
     name: str

@@ -112,11 +112,11 @@ def promised(trainings: list[Outcome]) -> list[Outcome]:
 @pytest.fixture
 def scaling(selected: Selected, trainings: list[Outcome], flagperf_run: Run) -> Scaling:
     """The rounds of a case with several cards, and the throughput of one card."""
-    from pytest_flagperf.running.scaling import TooLargeForOneCard
+    from pytest_flagperf.running.scaling import NoSpeedup
 
     try:
         return _or_fail(lambda: flagperf_run.scaling.measure(selected, trainings))
-    except TooLargeForOneCard as reason:
+    except NoSpeedup as reason:
         pytest.skip(str(reason))
 
 

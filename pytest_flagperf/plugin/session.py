@@ -323,13 +323,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Report unknown options with a suggestion; trylast, so that the options of conftest.py are known."""
+    """Report unknown options and paths with a suggestion; trylast, so that the options of conftest.py are known."""
     from pytest_flagperf.problems import Problems
-    from pytest_flagperf.settings import check_unknown
+    from pytest_flagperf.settings import check_paths, check_unknown
 
-    _, unknown = parser.parse_known_and_unknown_args(args)
+    known, unknown = parser.parse_known_and_unknown_args(args)
     try:
         check_unknown(unknown, early_config.rootpath)
+        check_paths(() if known.pyargs else known.file_or_dir, early_config.invocation_params.dir)
     except Problems as problems:
         raise pytest.UsageError(str(problems)) from problems
 

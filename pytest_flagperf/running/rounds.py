@@ -20,7 +20,7 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import FormatError, WriteError, layout, make_folder
-from pytest_flagperf.stored.round_dir import RoundDir, has_readable_record, planned_rounds
+from pytest_flagperf.stored.round_dir import RoundDir, cause_of_interrupt, has_readable_record, planned_rounds
 
 from .directory import RunDirectory
 from .records import Records
@@ -185,11 +185,12 @@ class Rounds:
 
 def _note_end(folder: Path, error: BaseException | None = None) -> None:
     """Note the state in which a round ended, and a sentence on its problem; empty without a problem."""
-    problem = "" if error is None else f"{error}" or type(error).__name__
+    problem = "" if error is None else f"{error}" or cause_of_interrupt(error)
+    state = "failed" if error is None or isinstance(error, Exception) else "interrupted"
     try:
         record = RoundDir(folder).read_record()
     except FormatError:
-        note("round_end", state="failed", sentence=problem or "no record")
+        note("round_end", state=state, sentence=problem or "no record")
     else:
         note("round_end", state=record.state, sentence=record.fault.sentence if record.fault else problem)
 

@@ -28,8 +28,8 @@ TURNS = 3
 """How often a missed speed-up is measured again at most; the medians of all measurements count."""
 
 
-class TooLargeForOneCard(Exception):
-    """The model of a case does not fit into the memory of one card, with which its speed-up would be measured."""
+class NoSpeedup(Exception):
+    """No round of the case finished, or its model does not fit into the memory of one card."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,15 @@ class ScalingRounds:
 
     def measure(self, selected: Selected, outcomes: Sequence[Outcome]) -> Scaling:
         """Return the scaling of a case; one card is measured if no run has measured it."""
+        if not any(outcome.ended_well for outcome in outcomes):
+            raise NoSpeedup(f"no speed-up: no round of {selected.case} finished")
         plan, folder = self._plan_of(selected), self._folder(selected)
         one_card_round = one_card_plan(plan)
         key = str(one_card_round.fingerprint["key"])
 
         def measured() -> Outcome:
             for sentence in too_large([one_card_round]):
-                raise TooLargeForOneCard(f"no speed-up: {sentence}")
+                raise NoSpeedup(f"no speed-up: {sentence}")
             note("line", text=f"{selected.case}: measuring one card for the speed-up")
             return self._rounds.run(one_card_round, 1, folder / layout.ONE_CARD)
 

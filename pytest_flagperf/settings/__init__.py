@@ -14,6 +14,7 @@ from .options import (
 )
 from .read import (
     LACKS,
+    check_paths,
     check_unknown,
     find_root,
     holds_some,
@@ -34,6 +35,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "SiteTable",
+    "check_paths",
     "check_unknown",
     "find_root",
     "holds_some",

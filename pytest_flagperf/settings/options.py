@@ -300,10 +300,3 @@ OPTIONS: tuple[Option, ...] = tuple(
 )
 _BY_KEY = {option.key: option for option in OPTIONS}
 COMMAND_LINE_OPTIONS = tuple(option for option in OPTIONS if option.group != SITE)
-RENAMED = {"hosts": "cluster"}
-"""Former names of options, each with the name that replaced it."""
-REMOVED = {
-    "launcher": "the agent of a host starts its ranks, and their result is the same as with torchrun",
-    "accept-baseline": "flagperf accept RUN accepts the figures of a run after it",
-}
-"""Former options and settings, each with what holds without it."""

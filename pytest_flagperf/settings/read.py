@@ -15,7 +15,7 @@ from .. import expected as expectations
 from .. import redaction
 from ..packages import advice
 from ..problems import kind, near, shown, unusable_path
-from .options import COMMAND_LINE, DEFAULT, OPTIONS, REMOVED, RENAMED, SITE, Option, Settings, SettingsError, SiteTable
+from .options import COMMAND_LINE, DEFAULT, OPTIONS, SITE, Option, Settings, SettingsError, SiteTable
 
 
 def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:
@@ -161,12 +161,10 @@ def holds_some(folder: Path) -> bool:
 
 
 def check_unknown(unknown: Sequence[str], rootpath: Path) -> None:
-    """Raise SettingsError for unknown arguments that are keys of the settings file or former names of options."""
-    names = {word.partition("=")[0].removeprefix("--") for word in unknown if word.startswith("--")}
-    names |= {name.removeprefix("no-") for name in names}
-    problems = [f"--{old} was renamed; use --{new}" for old, new in RENAMED.items() if old in names]
-    problems += [f"--{old} was removed: {why}" for old, why in REMOVED.items() if old in names]
+    """Raise SettingsError for unknown options that are keys of the settings file, or have a similar name."""
+    names = {word.partition("=")[0].removeprefix("--").removeprefix("no-") for word in unknown if word[:2] == "--"}
     site = [option for option in OPTIONS if option.group == SITE and option.name in names]
+    problems = []
     if site:
         root = find_root(rootpath) or rootpath
         file, _ = settings_file(root) or (root / "flagperf.toml", {})
@@ -174,6 +172,20 @@ def check_unknown(unknown: Sequence[str], rootpath: Path) -> None:
         problems += [
             f"--{option.name} is a setting of flagperf.toml: write {option.name} = ... in {place}" for option in site
         ]
+    known = [option.name for option in OPTIONS]
+    other = sorted(names - {*known})
+    problems += [f"--{name}: unknown option{hint}" for name in other if (hint := near(name, known))]
+    if problems:
+        raise SettingsError(problems)
+
+
+def check_paths(arguments: Sequence[str], folder: Path) -> None:
+    """Raise SettingsError for paths that do not exist beside files with a similar name; pytest reports all others."""
+    problems = []
+    for argument in arguments:
+        path = folder / argument.partition("::")[0]
+        names = [] if path.exists() or not path.parent.is_dir() else [other.name for other in path.parent.iterdir()]
+        problems += [f"{argument}: no such file or folder{hint}" for hint in [near(path.name, names)] if hint]
     if problems:
         raise SettingsError(problems)
 
@@ -184,12 +196,9 @@ def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[s
     values = {}
     for name, value in table.items():
         option = options.get(name)
-        if removed := REMOVED.get(name.replace("_", "-")):
-            problems.append(f"{path}: remove the setting {name!r}: {removed}")
-        elif option is None:
+        if option is None:
             known = [*(option.name for option in OPTIONS), "expected"]
-            hint = f"; use {RENAMED[name]}" if name in RENAMED else near(name, known)
-            problems.append(f"{path}: unknown setting {name!r}{hint}")
+            problems.append(f"{path}: unknown setting {name!r}{near(name, known)}")
         elif problem := wrong_value(option, value):
             public = shown(value) if option.may_be_stored(value) else f"<{kind(value)}>"
             problems.append(f"{path}: {name} = {public}: {problem}")
@@ -290,10 +299,9 @@ def _take_tables(table: dict[str, Any], path: Path, problems: list[str]) -> dict
 
 
 def _site_table(name: str, given: Any, path: Path, problems: list[str]) -> SiteTable | None:
-    """Return a table, and report the keys that are removed settings."""
+    """Return a table; report a value that is none."""
     if isinstance(given, dict):
-        checked({key: value for key, value in given.items() if key in REMOVED}, path, problems)
-        return SiteTable({key: value for key, value in given.items() if key not in REMOVED}, path)
+        return SiteTable(given, path)
     text = ", or a string, as in cluster = 'gpu1,gpu2'" if name == "cluster" else ""
     problems.append(f"{path}: {name}: expected a table, [{name}]{text}; got {kind(given)}")
     return None

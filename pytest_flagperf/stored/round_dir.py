@@ -33,6 +33,11 @@ class RoundFault:
     last_lines: tuple[str, ...] = ()
 
 
+def cause_of_interrupt(error: BaseException) -> str:
+    """Return what ended a round before its end, for its fault."""
+    return "Ctrl-C or a signal" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__} {error}".strip()
+
+
 @dataclass(frozen=True)
 class RankEnd:
     """How a rank ended, as its agent reported."""

@@ -293,10 +293,10 @@ def test_all_problems_are_reported_at_once_with_their_own_line(tmp_path: Path) -
     assert problems(tmp_path, text, ("flag=3", "frzen=1")) == [
         f"{CONFIG}:1: widht: toy:pytorch has no such key; did you mean width?",
         f"{CONFIG}:2: frozen = 4: cannot be set here: it is not in mutable_params",
-        f"{CONFIG}:3: ratio = 'big': is a str; expected a number or None",
+        f"{CONFIG}:3: ratio = 'big': is 'big'; expected a number or None",
         f"{CONFIG}:4: target_top1 = 0.5: expected the suite's target 0.75 at scale reference (suite.toml); "
         "a config cannot change the target",
-        "--set flag=3: is an int; expected True or False or None",
+        "--set flag=3: is 3; expected True or False or None",
         "--set frzen: toy:pytorch has no such key; did you mean frozen?",
     ]
 
@@ -304,14 +304,14 @@ def test_all_problems_are_reported_at_once_with_their_own_line(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("width=1.0", "is a float; expected a whole number or None; write 1"),
-        ("width=True", "is a bool; expected a whole number"),
+        ("width=1.0", "is 1.0; expected a whole number or None; write 1"),
+        ("width=True", "is True; expected a whole number"),
         ("flag=1", "expected True or False"),
         ("note=3", "expected a string"),
         ("layers=3", "expected a list"),
         ("names=[]", "expected a dict"),
         ("learning_rate=None", "is None; expected a number"),
-        ("learning_rate=nan", "is a str; expected a number"),
+        ("learning_rate=nan", "is 'nan'; expected a number"),
         ("learning_rate=1e999", "expected a finite number"),
         ("max_steps=-1", "expected at least 0"),
         ("throughput_steps=-5", "expected at least 0"),
@@ -321,8 +321,8 @@ def test_all_problems_are_reported_at_once_with_their_own_line(tmp_path: Path) -
         ("min_efficiency=0", "expected more than 0 and at most 1.5"),
         ("min_efficiency=1.6", "expected more than 0 and at most 1.5"),
         ("precision=bf61", "expected 'fp32' or 'tf32' or 'bf16' or 'fp16'; did you mean bf16"),
-        ("max_steps=ten", "is a str; expected a whole number or None"),
-        ("max_time_s=ten", "is a str; expected a number or None"),
+        ("max_steps=ten", "is 'ten'; expected a whole number or None"),
+        ("max_time_s=ten", "is 'ten'; expected a number or None"),
         ("train_batch_size=0", "expected at least 1"),
         ("gradient_accumulation_steps=-1", "expected at least 1"),
     ],

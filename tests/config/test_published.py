@@ -210,7 +210,7 @@ def test_a_list_of_one_rate_and_a_batch_in_tokens_are_read(tmp_path: Path) -> No
     assert type(found.config["train_batch_size"]) is int
     wrong = sorted(problems(tmp_path, "lr = [0.0005, 0.0001]\nmax_tokens = 8000\n", "transformer:A100:1x8"))
     assert [one.split(" = ")[0] for one in wrong] == ["config_A100x1x8.py:1: lr", "config_A100x1x8.py:2: max_tokens"]
-    assert "here train_batch_size = 31.25: is a float; expected a whole number" in wrong[1]
+    assert "here train_batch_size = 31.25: is 31.25; expected a whole number" in wrong[1]
 
 
 def test_everything_that_cannot_be_translated_is_listed_at_once(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ if torch.cuda.is_available():
     found = problems(tmp_path, text)
     assert sorted(int(problem.split(":")[1]) for problem in found) == [3, 4, 5, 6, 7, 8, 9, 10, 11, 13]
     by_line = {int(problem.split(":")[1]): problem.partition(": ")[2] for problem in found}
-    assert by_line[3].startswith("lr = 'fast', here learning_rate = 'fast': is a str")
+    assert by_line[3].startswith("lr = 'fast', here learning_rate = 'fast': is 'fast'")
     assert by_line[4] == "warmup = True: expected a number, got true or false"
     assert by_line[5] == "fp16 = 1: expected True or False"
     assert by_line[6].startswith(

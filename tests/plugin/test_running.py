@@ -95,6 +95,9 @@ def test_a_model_that_does_not_fit_into_one_card_has_no_speedup(toy: Toy) -> Non
     assert "no speed-up: alpha:plain:CPU:1:1:1: about 2.0 GiB" in result.stdout.str()
     assert not list(toy.runs[0].glob("alpha*/one_card"))
     vendor.write_text(f"{declared}memory_gib = 4\n")
+    failed = toy.run("suites", "-k", "alpha and speedup", "--set=fault=import", "-rs")
+    assert "no speed-up: no round of alpha:plain:CPU:1:2:1 finished" in failed.stdout.str()
+    assert not list(toy.runs[-1].glob("alpha*/one_card"))
     toy.run("suites", "-k", "alpha and speedup").assert_outcomes(passed=1, deselected=9)
 
 

@@ -10,6 +10,7 @@ from pytest_flagperf.settings import (
     OPTIONS,
     SITE,
     SettingsError,
+    check_paths,
     check_unknown,
     find_root,
     read_settings,
@@ -85,8 +86,11 @@ def test_a_setting_of_the_site_on_the_command_line_is_named_with_its_file(tmp_pa
 
 
 def test_options_of_other_plugins_are_ignored_and_a_files_value_is_shown_as_written(tmp_path: Path) -> None:
-    check_unknown([], tmp_path)
-    check_unknown(["--samples", "--nodes", "lease"], tmp_path)
+    check_unknown(["--flamegraph", "lease"], tmp_path)
+    (tmp_path / "suites" / "glm").mkdir(parents=True)
+    check_paths(["suites/glm::test", "suites/other", "none/glm"], tmp_path)
+    with pytest.raises(SettingsError, match="suites/glmm::test: no such file or folder; did you mean glm"):
+        check_paths(["suites/glmm::test"], tmp_path)
     set_options(tmp_path, container_opt=["--memory 1g", "-e A=1"], lease_time=2, nodes="1x1")
     settings = read_settings({"nodes": "1x2"}, tmp_path)
     file = tmp_path / "flagperf.toml"
@@ -217,26 +221,11 @@ def test_options_make_pytests_root_a_tree_and_files_of_other_projects_are_never_
     assert tree_root(tmp_path, {}) is None
 
 
-def test_a_removed_setting_is_reported_wherever_it_was_allowed(tmp_path: Path) -> None:
-    file = tmp_path / "flagperf.toml"
-    for text in ('launcher = "torchrun"\n', '[cluster]\nhosts = ["h1"]\nlauncher = "env"\n'):
-        file.write_text(text)
-        with pytest.raises(SettingsError) as caught:
-            read_settings({}, tmp_path)
-        assert caught.value.problems == [
-            f"{file}: remove the setting 'launcher': "
-            "the agent of a host starts its ranks, and their result is the same as with torchrun"
-        ]
-
-
-def test_hosts_may_be_a_string_and_a_former_name_names_the_new_one(tmp_path: Path) -> None:
+def test_hosts_may_be_a_string(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text('cluster = "h1,h2"\n')
     settings = read_settings({}, tmp_path)
     assert (settings.cluster, settings.cluster_table) == ("h1,h2", None)
     assert read_settings({"cluster": "h3"}, tmp_path).cluster == "h3"
-    (tmp_path / "flagperf.toml").write_text('hosts = "h1"\n')
-    with pytest.raises(SettingsError, match="unknown setting 'hosts'; use cluster"):
-        read_settings({}, tmp_path)
 
 
 @pytest.mark.parametrize("message", ["sample = 0.001", "sample = nan", "lease-time = -1", "cluster = 3"])

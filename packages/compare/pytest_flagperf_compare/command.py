@@ -52,6 +52,8 @@ from .comparison import (
 )
 from .page import ComparisonPage, standalone
 
+EXAMPLE = "reports/run20261121061129 reports/run20261121063131"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_runs(parser)

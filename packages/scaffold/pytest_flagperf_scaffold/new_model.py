@@ -34,6 +34,9 @@ _TO_CHANGE = {
 """What describes the copied model, by file, in the order of the guide; a config has the keys that model.py reads."""
 
 
+EXAMPLE = "mixer --like=resnet50"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of its folder and in cases: lowercase letters, digits and _")
     parser.add_argument("--like", metavar="MODEL", required=True, help="the model whose suite is copied")

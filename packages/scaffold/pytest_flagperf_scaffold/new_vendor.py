@@ -35,6 +35,9 @@ _UV_EXAMPLE = f'# {_UV}\n# UV_INDEX = "https://packages.maker.example/simple"'
 _SHAPES = "1x1,1x8,2x8"
 
 
+EXAMPLE = "acme --hw=X1"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", metavar="NAME", help="name of its folder and for --vendor: lowercase letters, digits and _"
@@ -199,7 +202,7 @@ def _about(shape: Shape) -> str:
 
 def _report(vendor: _NewVendor, folder: Path, catalog: Catalog, to: Path | None) -> Iterator[str]:
     yield from skeletons.created(folder)
-    if similar := near(vendor.name, catalog.vendors):
+    if similar := near(vendor.name, catalog.vendors, 0.8):
         yield f"note: a vendor with a similar name exists{similar}"
     yield "Next: fill in these files, then see what would run:"
     roots = f" --roots={shlex.quote(str(to))}" if to else ""

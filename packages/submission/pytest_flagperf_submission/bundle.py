@@ -44,6 +44,9 @@ SUMS, SUMMARY = "SHA256SUMS", "submission.json"
 _SAME = ("suite_code", "driver_code", "vendor_code", "requirements", "precision")
 
 
+EXAMPLE = "reports --shapes=1x1,1x8"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_runs(parser)
     parser.add_argument(

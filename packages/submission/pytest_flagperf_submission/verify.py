@@ -18,6 +18,8 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.runs import find_runs
 from pytest_flagperf.results.verification import verify
 
+EXAMPLE = "reports"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_runs(parser)

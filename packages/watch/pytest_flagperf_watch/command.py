@@ -40,6 +40,9 @@ _KEYS = "q"
 _HELP = "a run directory, or a folder of them, of which the newest is shown (default: the folder of the reports)"
 
 
+EXAMPLE = "reports/run20261121061129"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, nargs="?", help=_HELP)
     parser.add_argument("--once", action="store_true", help="print the present state and end, as without a terminal")

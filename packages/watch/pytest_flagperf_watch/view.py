@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
@@ -308,7 +309,7 @@ def _notes(run: FollowedRun, width: int) -> list[Text]:
     lines = [Text("")] if last else []
     for when, text in last:
         clock = time.strftime("%H:%M:%S", time.localtime(when))
-        lines.append(_cut(f"{clock}  {text}"[: width * 2], "none"))
+        lines += map(Text, wrap(f"{clock}  {text}", width, subsequent_indent=" " * 10, max_lines=3, placeholder="…"))
     return lines
 
 

@@ -51,6 +51,9 @@ Pins = Mapping[str, str]
 """Versions by the name of the package."""
 
 
+EXAMPLE = "wheels -k pytorch --python-version=3.11"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="the folder of the wheels; created if it is missing")
     suites = 'only the suites with these words in MODEL:FRAMEWORK, as in -k "pytorch and not MODEL" (default: all)'

@@ -32,6 +32,7 @@ from pytest_flagperf.stored.round_dir import (
     RoundFault,
     RoundRecord,
     begun_ms,
+    cause_of_interrupt,
     first_training,
 )
 
@@ -151,7 +152,7 @@ def _run_to_end(
     except (HostError, TimeoutError) as error:
         fault = RoundFault("agent", "", None, str(error))
     except BaseException as error:
-        fault = RoundFault("interrupted", "", None, f"interrupted by {type(error).__name__} {error}".strip())
+        fault = RoundFault("interrupted", "", None, cause_of_interrupt(error))
         state = "interrupted"
         raise
     finally:

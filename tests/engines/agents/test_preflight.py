@@ -414,6 +414,8 @@ def test_little_disk_space_memory_for_each_process_and_old_pythons_are_reported(
         assert limits(disks=[{**FACTS["disks"][0], "free": free}]) == ({"disk": level} if level else {})
     for free, level in ((9 * GIB, None), (7 * GIB, WARN), (GIB, FAIL)):
         assert limits(memory={"total": 9 * GIB, "free": free}) == ({"memory": level} if level else {})
+    too_small = {**FACTS, "memory": {"total": 2 * GIB, "free": GIB}}
+    assert "request fewer" in "".join(one.remedy for one in host_findings("h", too_small, SMALL_REQUIREMENTS))
     for version, fits in (("3.7.17", False), ("3.8.0", True), ("3.14.0rc1", True)):
         assert limits(python=version) == ({} if fits else {"python": FAIL})
 

@@ -230,14 +230,19 @@ def test_a_host_without_an_agent_leaves_no_device_held_on_others(tmp_path: Path)
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 
-def test_an_exception_of_the_live_view_ends_the_round(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(RuntimeError("no terminal"), "RuntimeError no terminal"), (KeyboardInterrupt(), "Ctrl-C or a signal")],
+)
+def test_an_exception_of_the_live_view_ends_the_round(tmp_path: Path, error: BaseException, cause: str) -> None:
     def broken(progress: RoundProgress) -> None:
         if progress.step:
-            raise RuntimeError("no terminal")
+            raise error
 
-    with subscribed({"progress": broken}), pytest.raises(RuntimeError, match="no terminal"):
+    with subscribed({"progress": broken}), pytest.raises(type(error)):
         run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}))
-    assert read(tmp_path / "round1" / "round.json")["state"] == "interrupted"
+    end = read(tmp_path / "round1" / "round.json")
+    assert (end["state"], end["fault"]["sentence"]) == ("interrupted", cause)
     assert processes_of(tmp_path / "round1" / "h0_noderank0") == []
 
 

@@ -69,10 +69,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s"
 
 
+_FEWER = "request fewer processes with --nodes=NxP"
+
+
 def _cores(cores: int, request: HostRequirements) -> _Row:
     if cores >= request.nproc:
         return "cores", OK, str(cores), ""
-    return "cores", WARN, f"{cores} for {request.nproc} processes", "request fewer processes with --nodes=NxP"
+    return "cores", WARN, f"{cores} for {request.nproc} processes", _FEWER
 
 
 def _memory(memory: Mapping[str, int], request: HostRequirements) -> _Row:
@@ -81,6 +84,8 @@ def _memory(memory: Mapping[str, int], request: HostRequirements) -> _Row:
         return "memory", OK, f"{_gib(free)} free", ""
     sentence = f"{_gib(free)} of {_gib(memory['total'] / _GIB)} free, for {request.nproc} processes"
     level = FAIL if per_process < request.limits.memory_fail_gib else WARN
+    if memory["total"] / _GIB / request.nproc < request.limits.memory_warn_gib:
+        return "memory", level, sentence, _FEWER
     return "memory", level, sentence, "check what uses it: ps -eo pid,user,rss,args --sort=-rss | head"
 
 
