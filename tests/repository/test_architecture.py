@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -332,14 +333,19 @@ def test_a_package_imports_only_public_parts_of_others(tmp_path: Path) -> None:
 
 
 def test_no_vendor_and_no_model_is_named_in_shared_code() -> None:
-    words = {suite.model for suite in Catalog.scan([REPO]).trainings.values()}
-    # "cpu" is also a part of every host.
-    words |= {folder.name for folder in (REPO / "vendors").iterdir() if folder.is_dir()} - {"cpu", "__pycache__"}
+    """A name that many files contain, such as a vendor called made or rank, is a word of the code."""
+    core = ("pytest_flagperf", "flagperf_driver")
 
-    def named(path: Path) -> list[str]:
-        return sorted(words.intersection(re.findall(r"[a-z0-9_]+", path.read_text(encoding="utf-8").lower())))
+    def words_of(path: Path) -> set[str]:
+        return set(re.findall(r"[a-z0-9_]+", path.read_text(encoding="utf-8").lower()))
 
-    assert breaches(named, "pytest_flagperf", "flagperf_driver") == {}
+    files = Counter(word for folder in core for path in (REPO / folder).rglob("*.py") for word in words_of(path))
+    catalog = Catalog.scan([REPO])
+    names = {suite.model for suite in catalog.trainings.values()} | {*catalog.vendors}
+    rare = {name for name in names if files[name] <= 20}
+    assert {"nvidia", "glm"} <= rare, "the control"
+    assert not {name for name in ("cpu", "made", "node", "rank") if files[name] <= 20}
+    assert breaches(lambda path: sorted(rare & words_of(path)), *core) == {}
 
 
 def shared_class_names(root: Path, *packages: str) -> dict[str, list[str]]:
