@@ -249,14 +249,15 @@ def test_the_examples_of_the_readmes_run(place_to_run: Path) -> None:
 
 
 @pytest.mark.integration
-def test_a_wrong_command_fails(place_to_run: Path) -> None:
-    for command in (
-        "pytest suites -k glm --no-such-option", "pytest suites -k glm --vendor=nvidia --hw=NONE",
-        "flagperf compare reports/none reports", "flagperf shows", "make none", "pip install packages/none",
-        "python -m no_such_module", "ls none",
-    ):  # fmt: skip
-        with pytest.raises((AssertionError, subprocess.CalledProcessError)):
+def test_a_wrong_command_fails_and_the_slips_print_what_their_page_shows(place_to_run: Path) -> None:
+    (place_to_run / "flagperf.toml").unlink(missing_ok=True)
+    slips = re.findall(r"(?m)^\| `((?:pytest|flagperf) [^`]+)` \| `([^`]+)` \|$", (REPO / "docs/faults.md").read_text())
+    assert len(slips) == 10
+    wrong = "pytest suites --no-such-option; make none; pip install packages/none; python -m no_such_module; ls none"
+    for command, message in (*slips, *((command, "") for command in wrong.split("; "))):
+        with pytest.raises((AssertionError, subprocess.CalledProcessError)) as failed:
             Commands(place_to_run).run(command)
+        assert message in str(failed.value), command
 
 
 VENDOR = next(block for block in BLOCKS if block.page == "docs/vendors.md" and block.text.startswith('name = "NVIDIA"'))
