@@ -97,7 +97,7 @@ def foreign_suite(root: Path, model: str = "mlp") -> Path:
     (folder / "plain" / "suite.toml").write_text(PLAIN_SUITE_TOML)
     for name in ("_base.py", "_small.py"):
         (folder / "plain" / "config" / name).write_text("max_steps = 1\n")
-    (folder / f"test_{model}.py").write_text(TEST.format(name=model.title()))
+    (folder / f"test_{model}.py").write_text(TEST.format(name=model.title(), kind="Training"))
     return folder
 
 
@@ -119,7 +119,7 @@ def test_a_class_outside_suites_is_an_error_but_a_function_is_not(toy: Toy) -> N
     place = toy.pytester.mkpydir("elsewhere")
     (place / "test_it.py").write_text("def test_it(case): pass\n")
     assert len(ids(toy.run("elsewhere", "--collect-only", "-q"))) == 4
-    (place / "test_it.py").write_text(TEST.format(name="Mlp"))
+    (place / "test_it.py").write_text(TEST.format(name="Mlp", kind="Training"))
     result = toy.run("elsewhere")
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["*no suite contains this class;*move it to suites/<model>/*"])
