@@ -129,7 +129,10 @@ def _name_problems(name: str, catalog: Catalog) -> Iterator[str]:
     if not FOLDER_NAME.fullmatch(name):
         yield f"{name!r}: {FOLDER_NAME_RULE}"
     elif name in catalog.vendors:
-        yield f"vendor {name!r} already exists: {catalog.vendors[name].path}"
+        yield (
+            f"vendor {name!r} already exists: {catalog.vendors[name].path}; for another suite, copy a folder "
+            "MODEL-FRAMEWORK in it; for another vendor choose another name"
+        )
     elif name in HOST_LOGS:
         yield f"{name!r}: the host already writes {name}_monitor.log; choose another name"
 
