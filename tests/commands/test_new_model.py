@@ -193,8 +193,9 @@ def test_the_copy_passes_the_linter_and_lists_lines_to_change(tree: Path, capsys
     assert main(["new-model", "other", f"--like={LIKE}"]) == 0
     assert [line.strip() for line in capsys.readouterr().out.partition("in this order:\n")[2].splitlines()] == [
         "pytorch/model.py: create_model 4, texts 1 3", "pytorch/config/_base.py: layers 2",
-        "pytorch/config/_small.py: layers 8", "pytorch/tests/reference.py: CUT 1, published 3",
-        "pytorch/run_pretraining.py: texts 1",
+        "pytorch/config/_small.py: layers 8, eval_samples 27",
+        "pytorch/suite.toml: original_name 6, target 12, target 27",
+        "pytorch/tests/reference.py: CUT 1, published 3", "pytorch/run_pretraining.py: texts 1",
     ]  # fmt: skip
 
 

@@ -29,9 +29,11 @@ _TO_CHANGE = {
     "model.py": r"create_model|calculate_loss|evaluate_batch|summarize|compile_model|prepare_batch",
     "config/_base.py": "",
     "config/_small.py": "",
+    "suite.toml": "target|original_name",
     "tests/reference.py": "SMALLER|CUT|PARAMETERS|STEP|UNTRAINED|FROZEN|OTHER|published|write|judge",
 }
-"""What describes the copied model, by file, in the order of the guide; a config has the keys that model.py reads."""
+"""What describes the copied model, by file, in the order of the guide; a config has the keys that model.py reads,
+and how often a training is evaluated."""
 
 
 EXAMPLE = "mixer --like=resnet50"
@@ -141,14 +143,15 @@ def _lines_to_change(suite: Path, model: str) -> Iterator[str]:
     """Yield for each file the lines that define the copied model, and those with its name, however it is written."""
     named = re.compile(r"[-_ ]?".join(map(re.escape, model)), re.IGNORECASE)
     code = suite / "model.py"
-    keys = "|".join(re.findall(r"\bconfig\.(\w+)", code.read_text(encoding="utf-8"))) if code.is_file() else ""
+    read = re.findall(r"\bconfig\.(\w+)", code.read_text(encoding="utf-8")) if code.is_file() else []
+    keys = "|".join([*read, "eval_samples"])
     others = [
         path.relative_to(suite).as_posix() for path in sorted(suite.rglob("*")) if path.suffix in (".py", ".toml")
     ]
     for name in dict.fromkeys([*_TO_CHANGE, *others]):
         if name not in others:
             continue
-        definition = re.compile(rf"(?:def )?({_TO_CHANGE.get(name) or keys or '(?!)'})\b")
+        definition = re.compile(rf"(?:def )?({_TO_CHANGE.get(name) or keys})\b")
         lines = [*enumerate((suite / name).read_text(encoding="utf-8").splitlines(), 1)]
         defined = [f"{found[1]} {number}" for number, line in lines if (found := definition.match(line))]
         texts = [str(number) for number, line in lines if named.search(line)]
