@@ -80,6 +80,10 @@ class ClusterToy:
         """Whether a rank is past its first step there."""
         return any("STEP_END" in log.read_text(errors="replace") for log in _rank_logs(host))
 
+    @property
+    def page(self) -> str:
+        return (self.toy.runs[-1] / "report.html").read_text()
+
     def begins(self, host: LabHost) -> bool:
         """Whether a rank has begun to train there."""
         return any("TRAIN_START" in log.read_text(errors="replace") for log in _rank_logs(host))

@@ -20,7 +20,7 @@ def test_what_an_engine_that_stays_away_keeps_is_reported_and_removed_by_the_nex
     host.kill_dockerd()
     assert going.wait() == 0, going.text
     remains = r"h1: container \w+ remains until the next run on this host removes it: no process listens"
-    assert re.search(remains, going.text)
+    assert re.search(remains, cluster.page)
     host.docker()
     assert len(host.containers()) == 1
     output = cluster.passed()
@@ -48,7 +48,7 @@ def test_the_container_of_an_agent_that_is_killed_with_its_janitor_is_removed(cl
     kill_agent(cluster.hosts[1], with_reaper=True)
     assert going.wait() == 1, going.text
     assert "round 1: the agent on h2 is gone: " in going.text
-    assert f"removed after the end of the round: container {container['Names']}" in going.text
+    assert f"removed after the end of the round: container {container['Names']}" in cluster.page
     assert cluster.round_json()["missing"] == []
     assert_nothing_left(cluster.hosts)
 

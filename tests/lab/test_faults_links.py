@@ -163,8 +163,7 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     assert f"round 1: {fault['sentence']}" in going.text
     missing = cluster.round_json()["missing"]
     assert [each["host"] for each in missing] == ["h2"]
-    page = (cluster.toy.runs[-1] / "report.html").read_text()
-    assert f"the logs of h2 are missing here; they are on the host in {missing[0]['log_dir']}: " in page
+    assert f"the logs of h2 are missing here; they are on the host in {missing[0]['log_dir']}: " in cluster.page
     if switch == "freeze":
         two.thaw()
     until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")

@@ -84,7 +84,7 @@ def test_many_hosts_sum_up_their_logs_and_keep_them_until_someone_looks(
     code, output = cluster.run("-k", "converges")
     assert code == 0, output
     remark = "the logs and series of 1 host stay there (flagperf show --fetch-logs fetches them); those of 3 hosts were"
-    assert f"{remark} compared with their summaries" in output
+    assert f"{remark} compared with their summaries" in cluster.page
     (run,) = cluster.toy.runs
     folders = {folder.name[:2]: folder for folder in run.glob("alpha*/round1/h*_noderank*")}
     (kept,) = [name for name, folder in folders.items() if not [*folder.glob("rank*.out.log")]]
