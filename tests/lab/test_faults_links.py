@@ -161,9 +161,8 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     assert (fault["kind"], fault["host"]) == ("lost", "h2")
     assert fault["sentence"].startswith("h2 is lost and did not come back: h2: "), fault
     assert f"round 1: {fault['sentence']}" in going.text
-    missing = cluster.round_json()["missing"]
-    assert [each["host"] for each in missing] == ["h2"]
-    assert f"the logs of h2 are missing here; they are on the host in {missing[0]['log_dir']}: " in cluster.page
+    (missing,) = cluster.round_json()["missing"]
+    assert f"the logs of h2 are missing here; they are on the host in {missing['log_dir']}: " in cluster.page
     if switch == "freeze":
         two.thaw()
     until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
