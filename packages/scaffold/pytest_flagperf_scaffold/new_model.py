@@ -145,11 +145,9 @@ def _lines_to_change(suite: Path, model: str) -> Iterator[str]:
     code = suite / "model.py"
     read = re.findall(r"\bconfig\.(\w+)", code.read_text(encoding="utf-8")) if code.is_file() else []
     keys = "|".join([*read, "eval_samples"])
-    others = [
-        path.relative_to(suite).as_posix() for path in sorted(suite.rglob("*")) if path.suffix in (".py", ".toml")
-    ]
-    for name in dict.fromkeys([*_TO_CHANGE, *others]):
-        if name not in others:
+    files = [path.relative_to(suite).as_posix() for path in sorted(suite.rglob("*")) if path.suffix in (".py", ".toml")]
+    for name in dict.fromkeys([*_TO_CHANGE, *files]):
+        if name not in files:
             continue
         definition = re.compile(rf"(?:def )?({_TO_CHANGE.get(name) or keys})\b")
         lines = [*enumerate((suite / name).read_text(encoding="utf-8").splitlines(), 1)]
