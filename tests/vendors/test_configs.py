@@ -23,9 +23,9 @@ ALL = {BERT, GLM, RESNET50}
 HAVE = {
     ("nvidia", "A100"): ALL, ("nvidia", "H100"): ALL, ("nvidia", "H200"): ALL, ("kunlunxin", "R300"): ALL,
     ("iluvatar", "BI-V100"): ALL, ("metax", "C500"): {GLM, RESNET50}, ("mthreads", "S4000"): {RESNET50},
-    ("dcu", "K100"): {GLM},
+    ("dcu", "K100"): {GLM}, ("amd", "MI300X"): ALL,
 }  # fmt: skip
-"""FlagPerf's cases, and H100 and H200: the minimum of configs."""
+"""FlagPerf's cases, and those of newer chips: the minimum of configs."""
 
 
 @cache

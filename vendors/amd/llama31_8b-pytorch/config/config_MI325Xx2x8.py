@@ -1,0 +1,8 @@
+"""To the target with MLPerf's points for a batch of 32. Not yet run."""
+
+from config_common import *
+
+train_batch_size = 2
+gradient_accumulation_steps = 1
+learning_rate = 8e-4
+lr_warmup = 4096 // 32
