@@ -1,0 +1,3 @@
+"""Values of all shapes: bf16."""
+
+precision = "bf16"

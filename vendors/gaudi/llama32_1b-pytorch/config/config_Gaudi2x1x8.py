@@ -1,0 +1,4 @@
+"""To the target with the suite's batch. Not yet run."""
+
+train_batch_size = 2
+gradient_accumulation_steps = 2
