@@ -23,7 +23,7 @@ ALL = {BERT, GLM, RESNET50}
 HAVE = {
     ("nvidia", "A100"): ALL, ("nvidia", "H100"): ALL, ("nvidia", "H200"): ALL, ("kunlunxin", "R300"): ALL,
     ("iluvatar", "BI-V100"): ALL, ("metax", "C500"): {GLM, RESNET50}, ("mthreads", "S4000"): {RESNET50},
-    ("dcu", "K100"): {GLM}, ("amd", "MI300X"): ALL, ("gaudi", "Gaudi3"): ALL,
+    ("dcu", "K100"): {GLM}, ("amd", "MI300X"): ALL, ("gaudi", "Gaudi3"): ALL, ("intel", "Max1550"): ALL,
 }  # fmt: skip
 """FlagPerf's cases, and those of newer chips: the minimum of configs."""
 
