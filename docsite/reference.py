@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docsite.tables import dataclass_keys, module_keys, table, type_in_toml
+from flagperf_driver.measuring.loop import Measured
 from flagperf_driver.node.logs import ranges
+from flagperf_driver.training.profile import StepBytes
 from pytest_flagperf.catalog.suite import (
     DataItem,
     Goal,
@@ -27,6 +29,7 @@ from pytest_flagperf.kinds.training.suite import TrainingScale, TrainingTable
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.logs import range_texts
 from pytest_flagperf.results.measured.consistency import PAIRS
+from pytest_flagperf.results.measured.profile import Profile
 from pytest_flagperf.results.measured.validity import WARNINGS
 from pytest_flagperf.results.tables.columns import COLUMNS
 from pytest_flagperf.results.verdicts.verdict import OF_EVERY_KIND
@@ -64,6 +67,11 @@ _SUITE_TOML = (
     _Table("[figures.NAME] of a measurement", SuiteFigure),
     _Table("[scales.NAME] of a measurement", MeasurementScale),
 )
+_RECORDS = (
+    _Table("The profile of a step", Profile),
+    _Table("bytes of a profile", StepBytes),
+    _Table("The record MEASURED of a point of a measurement", Measured),
+)
 _CONFIGS = {
     "Keys of all frameworks": "flagperf_driver/defaults.py",
     "Keys of PyTorch": "flagperf_driver/pytorch/defaults.py",
@@ -81,6 +89,7 @@ def pages() -> dict[str, str]:
         "reference/vendor-toml": _toml("vendor.toml", "../vendors.md#vendortoml", _VENDOR_TOML),
         "reference/suite-toml": _toml("suite.toml", "../models.md#suitetoml", _SUITE_TOML),
         "reference/figures": _figures(),
+        "reference/records": _records(),
         "reference/verdicts": _verdicts(),
         "reference/files": _files(),
         "reference/commands": _commands(),
@@ -229,6 +238,14 @@ def _better(direction: str | None) -> str:
     return direction or "neither"
 
 
+def _records() -> str:
+    parts = ["# Profiles and points\n", f"{_NOTE} Seconds, calls and bytes are those of one step or iteration.\n"]
+    for one in _RECORDS:
+        rows = ([f"`{key.name}`", _sentence(key.meaning)] for key in dataclass_keys(one.of) if key.meaning)
+        parts.append(f"## {one.title}\n\n{table(['field', 'meaning'], rows)}")
+    return "\n".join(parts)
+
+
 def _verdicts() -> str:
     rows = [[f"`{name}`", "any test", _sentence(passes)] for name, passes in OF_EVERY_KIND.items()]
     for criterion in criteria().values():
@@ -243,7 +260,7 @@ def _verdicts() -> str:
             table(["verdict", "judged by", "passes if"], rows),
             "## Validity warnings\n",
             "A round with a validity warning is invalid: it is not compared, and fails with `--strict`. "
-            "[Validity warnings](../measuring.md#validity-warnings) describes the limits.\n",
+            "[Validity warnings](../measuring.md#validity-warnings) has what does not count.\n",
             table(["kind", "condition"], warnings),
             "## Pairs of figures\n",
             "The verdict `consistent` compares these figures, each [measured in two ways]"

@@ -16,7 +16,7 @@ from .metrics import MetricValue
 from .phases import Phase
 
 WAITED, STOLEN = 0.08, 0.05
-"""Minimum shares of a busy round; docs/measuring.md has the rate of false alarms."""
+"""Minimum shares of a busy round."""
 LEAST_S = 1.0
 """Minimum length of a training: the counters are read only twice a second."""
 _CAUSED = 0.5

@@ -45,40 +45,40 @@ class Profile:
 
     steps: int
     step_time: float
-    """Of the measured steps, with waiting for input."""
+    """The mean time of the measured steps, with waiting for input."""
     input_wait: float
-    """Of the measured steps."""
+    """The measured steps' waiting for input."""
     profiled_step_time: float
-    """Without waiting for input."""
+    """The time of a profiled step without waiting for input."""
     host_time: float
-    """The time of the host for a step that does not wait for an earlier one."""
+    """The host's time for a step when the device has no earlier work: the shortest of three steps."""
     busy_time: float
-    """The time in which at least one kernel or copy ran."""
-    kinds: Mapping[str, float]
+    """The time in which at least one kernel or copy ran; the rest of a step is idle."""
+    kinds: Mapping[str, float]  # the time by kind of kernel; FP32 matrix products are apart, also in tf32
     exposed: Mapping[str, float]
-    """The time in which only copies from the host, or only collectives of one kind, ran."""
+    """The time in which only copies between host and device, or only collectives, ran."""
     attention: Mapping[str, float]
-    """By backend."""
+    """The time of attention by backend."""
     kernels: tuple[Kernel, ...]
-    """Those with the most time, in this order."""
+    """The kernels with the most time, in this order."""
     calls: float
-    """Of all kernels and copies."""
-    launches: float
+    """The number of kernels and copies."""
+    launches: float  # the host's calls that start kernels and copies
     waits: float
-    """The times that the host waits for the device."""
-    wait_time: float
+    """The host's calls that wait for the device."""
+    wait_time: float  # their time
     host_bytes: float
-    """Copied between host and device."""
+    """The bytes copied between host and device."""
     graph_breaks: int | None = None
     """The places where the compiler splits the model; None if it is not compiled."""
-    bytes: StepBytes | None = None
+    bytes: StepBytes | None = None  # of the device's memory: see the next table
     no_bytes: str = ""
-    """Why the bytes could not be counted."""
+    """The reason why the bytes could not be counted."""
     of_peaks: Mapping[str, float] = field(default_factory=dict)
     """The time that a step takes at each declared peak alone, as a share of a measured step without its input wait."""
     peak_share: float | None = None
     """The model's FLOPs over the time of matrix products, convolutions and attention, as a share of the peak."""
-    largest_loss: str = ""
+    largest_loss: str = ""  # where most avoidable time is lost, from 5 % of a step on
 
     @property
     def idle_time(self) -> float:

@@ -24,17 +24,19 @@ from .phases import Phase
 THROTTLED, GAP, SEED, BUSY, VENDOR_CODE = "throttled", "gap", "seed", "busy", "vendor_code"
 NOT_CONFINED, RESTARTED, UNREACHABLE = "not_confined", "restarted", "unreachable"
 WARNINGS: Mapping[str, str] = {
-    THROTTLED: "a device was slowed down by heat, power brakes or a similar reason",
+    THROTTLED: "a device was slowed down by heat, power brakes or a similar reason in 1 % of the training or more",
     FOREIGN: "a process outside the round computed on one of its devices",
-    GAP: "a host or its devices were not sampled for a part of the training",
-    UNREACHABLE: "a host did not answer for a part of the training; if it or its network stood still, so did the ranks",
-    CLOCK_SET: "the clock of a host was set",
-    CHANGED: "a device was lost, replaced or partitioned, or its firmware, driver, power limit or links changed",
+    GAP: "a host or its devices were not sampled for 30 s at once, or for 3 s and a tenth of the training in total",
+    UNREACHABLE: "a host did not answer for 30 s at once, or 3 s and a twentieth of the training in all, and came back",
+    CLOCK_SET: "a host's clock was set by more than 0.5 s",
+    CHANGED: "a device was lost, replaced or partitioned, or its firmware, driver, power limit, links to others, "
+    "or PCIe lanes under load changed",
     SEED: "an earlier round of the case had the same seed",
-    VENDOR_CODE: "a rank reported other replaced steps or hooks than those of the plan",
-    NOT_CONFINED: "ranks with a vendor's code could read and write files of other rounds and of the host",
+    VENDOR_CODE: "a rank reported a replaced step or hook that is not in the plan, or did not report one of the plan's",
+    NOT_CONFINED: "a kernel could not confine ranks with vendor code",
     RESTARTED: "the training was started several times, so that its throughputs are not those of one process",
-    BUSY: "ranks waited for a core while processes outside the round used the cores, or a hypervisor took their time",
+    BUSY: "a rank waited for a core in 8 % of the training or measurement or more while processes outside the round "
+    "used the cores, or the hypervisor gave 5 % of the cores' working time to other machines",
 }
 """The kinds of validity warnings, each with its condition."""
 _THROTTLED_SHARE = 0.01
