@@ -44,7 +44,7 @@ bench: setup ## train three models at their small scale on the CPU and write a r
 bench-all: setup ## train all models as bench trains three
 	$(BIN)/python -m pytest suites $(FROM_WHEELS) $(BENCH)
 
-bench-harness: setup-dev ## measure the harness against its goals; as root, it writes docs/performance.md
+bench-harness: setup-dev ## measure the harness against its goals; as root, it writes docs/performance.md and benchmarks/README.md
 	$(BIN)/python -m benchmarks
 
 gpu: setup ## measure this machine's GPUs, most valuable first, in slices (SLICE=9 minutes VENDOR=nvidia); docs/gpu.md

@@ -1,6 +1,6 @@
-"""Measure the harness, compare with the goals, and write docs/performance.md.
+"""Measure the harness, compare with the goals, and write docs/performance.md and benchmarks/README.md.
 
-    python -m benchmarks                      # run all benchmarks and write the document (make bench-harness)
+    python -m benchmarks                      # run all benchmarks and write the documents (make bench-harness)
     python -m benchmarks collect logs         # run these benchmarks and print the results
 
 The exit code is 1 if a measurement misses its goal by more than its noise.
@@ -15,6 +15,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from flagperf_driver.node.sampling.host_counters import facts
 
@@ -36,7 +37,8 @@ BENCHMARKS: Mapping[str, Callable[[], Section]] = {
 TURNS = 5_000_000
 """Turns of a loop that shows the speed of the machine: a virtual machine may be several times slower on another day."""
 NEED_ROOT = ("rounds", "preflight", "slurm")
-DOCUMENT = REPO / "docs" / "performance.md"
+GOALS, TABLES = REPO / "docs" / "performance.md", REPO / "benchmarks" / "README.md"
+"""The documents."""
 
 
 def machine() -> str:
@@ -59,17 +61,17 @@ def replace_between_markers(text: str, name: str, new: str) -> str:
     marker, end = f"<!-- {name} -->\n", "<!-- end -->"
     before, _, after = text.partition(marker)
     if end not in after:
-        raise SystemExit(f"{DOCUMENT}: expected the lines <!-- {name} --> and <!-- end -->")
+        raise SystemExit(f"expected the lines <!-- {name} --> and <!-- end -->")
     return f"{before}{marker}{new}\n{after[after.index(end) :]}"
 
 
-def write(name: str, text: str) -> None:
-    """Write a text into the document, between the markers of its name."""
-    DOCUMENT.write_text(replace_between_markers(DOCUMENT.read_text(), name, text))
+def write(document: Path, name: str, text: str) -> None:
+    """Write a text into a document, between the markers of its name."""
+    document.write_text(replace_between_markers(document.read_text(), name, text))
 
 
 def main() -> int:
-    """Run the chosen benchmarks; without names, run all and write the document."""
+    """Run the chosen benchmarks; without names, run all and write the documents."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"benchmarks to run: {', '.join(BENCHMARKS)} (default: all)"
@@ -81,13 +83,16 @@ def main() -> int:
     if os.geteuid() and (hosts := [name for name in names if name in NEED_ROOT]):
         parser.error(f"{', '.join(hosts)}: must run as root to create hosts on this machine (docs/lab.md)")
     if not chosen:
-        write("machine", machine())
+        sentence = machine()
+        for document in (GOALS, TABLES):
+            write(document, "machine", sentence)
     missed = []
     for name in names:
         section = BENCHMARKS[name]()
         print(f"{name}\n\n{section.text}\n", flush=True)
         if not chosen:
-            write(name, section.text)
+            write(GOALS, name, section.goals_text)
+            write(TABLES, name, section.tables_text)
         missed += [f"{name}: {goal.what}" for goal in section.goals if goal.missed]
     for goal in missed:
         print(f"missed by more than its noise: {goal}")

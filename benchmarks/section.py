@@ -1,4 +1,4 @@
-"""The results of a benchmark for docs/performance.md: tables, and goals with their measurements."""
+"""The results of a benchmark: tables for benchmarks/README.md, goals with measurements for docs/performance.md."""
 
 from __future__ import annotations
 
@@ -54,16 +54,25 @@ class Goal:
 
 @dataclass(frozen=True)
 class Section:
-    """The text between the markers of a benchmark in docs/performance.md."""
+    """The texts between the markers of a benchmark in the two documents."""
 
     tables: Sequence[str]
     goals: Sequence[Goal]
 
     @property
+    def tables_text(self) -> str:
+        """The tables as Markdown."""
+        return "\n\n".join(self.tables)
+
+    @property
+    def goals_text(self) -> str:
+        """The goals as Markdown."""
+        return "\n".join(goal.line for goal in self.goals)
+
+    @property
     def text(self) -> str:
         """The section as Markdown."""
-        judged = "\n".join(goal.line for goal in self.goals)
-        return "\n\n".join(filter(None, [*self.tables, judged]))
+        return "\n\n".join(filter(None, [self.tables_text, self.goals_text]))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -56,7 +56,8 @@ def sources(repo: Path, language: Language) -> list[str]:
     patterns = ["docs/*.md"]
     if language.code == "en":
         patterns += ["suites/**/README.md", "vendors/*/README.md", "vendors/*/*/README.md"]
-        patterns += ["packages/*/README.md", "reports/published/README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+        patterns += ["packages/*/README.md", "reports/published/README.md", "benchmarks/README.md"]
+        patterns += ["CONTRIBUTING.md", "CHANGELOG.md"]
     files = (file.relative_to(repo).as_posix() for pattern in patterns for file in repo.glob(pattern))
     return sorted(file for file in files if file.endswith(".zh.md") == (language.code == "zh"))
 
