@@ -72,7 +72,7 @@ def test_adding_a_model_takes_one_folder_and_it_reaches_its_calibrated_target(wa
     suite = Catalog.scan([walked.root]).suite("gru", "pytorch")
     assert suite.reference("small") is not None
     assert markers.CALIBRATION in (suite.path / "README.md").read_text()
-    assert "\ntarget = 0.6\n" in (REPO / "docs/gru/pytorch/suite.toml").read_text(encoding="utf-8")
+    assert "\ntarget = 0.6\n" in (REPO / "docs/examples/gru/pytorch/suite.toml").read_text(encoding="utf-8")
     assert 0.7 < (suite.scales["small"].target.value or 0) < 1
 
 
