@@ -20,7 +20,7 @@ from pathlib import Path
 from flagperf_driver.node.sampling.host_counters import facts
 
 from . import collect, logs, many_hosts, preflight, report, rounds, sampler, slurm, step, whole_run
-from .section import REPO, Section
+from .section import REPO, Goal, Section, summary
 
 BENCHMARKS: Mapping[str, Callable[[], Section]] = {
     "whole_run": whole_run.measure,
@@ -37,8 +37,7 @@ BENCHMARKS: Mapping[str, Callable[[], Section]] = {
 TURNS = 5_000_000
 """Turns of a loop that shows the speed of the machine: a virtual machine may be several times slower on another day."""
 NEED_ROOT = ("rounds", "preflight", "slurm")
-GOALS, TABLES = REPO / "docs" / "performance.md", REPO / "benchmarks" / "README.md"
-"""The documents."""
+DOCUMENT, SUMMARY = REPO / "benchmarks" / "README.md", REPO / "docs" / "performance.md"
 
 
 def machine() -> str:
@@ -83,17 +82,18 @@ def main() -> int:
     if os.geteuid() and (hosts := [name for name in names if name in NEED_ROOT]):
         parser.error(f"{', '.join(hosts)}: must run as root to create hosts on this machine (docs/lab.md)")
     if not chosen:
-        sentence = machine()
-        for document in (GOALS, TABLES):
-            write(document, "machine", sentence)
+        write(DOCUMENT, "machine", machine())
+    goals: list[Goal] = []
     missed = []
     for name in names:
         section = BENCHMARKS[name]()
         print(f"{name}\n\n{section.text}\n", flush=True)
         if not chosen:
-            write(GOALS, name, section.goals_text)
-            write(TABLES, name, section.tables_text)
+            write(DOCUMENT, name, section.text)
+        goals += section.goals
         missed += [f"{name}: {goal.what}" for goal in section.goals if goal.missed]
+    if not chosen:
+        write(SUMMARY, "goals", summary(goals))
     for goal in missed:
         print(f"missed by more than its noise: {goal}")
     return 1 if missed else 0

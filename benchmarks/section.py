@@ -1,4 +1,4 @@
-"""The results of a benchmark: tables for benchmarks/README.md, goals with measurements for docs/performance.md."""
+"""The results of a benchmark: tables, and goals with their measurements."""
 
 from __future__ import annotations
 
@@ -54,25 +54,23 @@ class Goal:
 
 @dataclass(frozen=True)
 class Section:
-    """The texts between the markers of a benchmark in the two documents."""
+    """The text between the markers of a benchmark in benchmarks/README.md."""
 
     tables: Sequence[str]
     goals: Sequence[Goal]
 
     @property
-    def tables_text(self) -> str:
-        """The tables as Markdown."""
-        return "\n\n".join(self.tables)
-
-    @property
-    def goals_text(self) -> str:
-        """The goals as Markdown."""
-        return "\n".join(goal.line for goal in self.goals)
-
-    @property
     def text(self) -> str:
         """The section as Markdown."""
-        return "\n\n".join(filter(None, [self.tables_text, self.goals_text]))
+        judged = "\n".join(goal.line for goal in self.goals)
+        return "\n\n".join(filter(None, [*self.tables, judged]))
+
+
+def summary(goals: Sequence[Goal]) -> str:
+    """Return how many goals are met, and those that are missed."""
+    missed = [goal.line for goal in goals if not goal.met]
+    counted = f"{len(goals) - len(missed)} of {len(goals)} goals are met."
+    return "\n".join([f"{counted} Missed:\n", *missed]) if missed else counted
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import __main__ as benchmarks
 from benchmarks import collect, logs, many_hosts
-from benchmarks.section import Goal, Section, table, timed
+from benchmarks.section import Goal, Section, summary, table, timed
 from tests.lab.simulated_hosts import SimulatedHosts
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
@@ -25,6 +25,7 @@ def test_a_section_is_tables_and_goals_met_missed_or_missed_by_noise() -> None:
     bound = "goal at most 100 ms"
     noisy = f"109 ms, {bound}: missed by less than its noise, 10%"
     assert judged == [f"100 ms, {bound}", noisy, f"111 ms, {bound}: **missed**"]
+    assert summary(most) == f"1 of 3 goals are met. Missed:\n\n* speed: {judged[1]}\n* speed: {judged[2]}"
     least = [Goal("", 100, got, least=True, noise=0.1) for got in (100, 91, 89)]
     assert [goal.met for goal in least] == [True, False, False]
     assert [goal.missed for goal in least] == [False, False, True]
@@ -34,12 +35,12 @@ def test_a_section_is_tables_and_goals_met_missed_or_missed_by_noise() -> None:
 
 
 def test_the_documents_have_a_place_for_each_benchmark() -> None:
-    for text in (document.read_text() for document in (benchmarks.GOALS, benchmarks.TABLES)):
-        for name in ("machine", *benchmarks.BENCHMARKS):
-            changed = benchmarks.replace_between_markers(text, name, "| new |")
-            assert f"<!-- {name} -->\n| new |\n<!-- end -->\n" in changed
-            assert changed.count("<!--") == text.count("<!--")
-            assert name == "machine" or f"(`{name}`)\n" in text, f"no heading with {name}"
+    text = benchmarks.DOCUMENT.read_text() + benchmarks.SUMMARY.read_text()
+    for name in ("machine", "goals", *benchmarks.BENCHMARKS):
+        changed = benchmarks.replace_between_markers(text, name, "| new |")
+        assert f"<!-- {name} -->\n| new |\n<!-- end -->\n" in changed
+        assert changed.count("<!--") == text.count("<!--")
+        assert name in ("machine", "goals") or f"(`{name}`)\n" in text, f"no heading with {name}"
     with pytest.raises(SystemExit, match="expected the lines <!-- nothing --> and <!-- end -->"):
         benchmarks.replace_between_markers(text, "nothing", "")
 

@@ -37,7 +37,7 @@ def store_runs(copy: Copy) -> None:
 def test_the_guide_for_vendors_runs_the_vendor_that_it_makes(copy: Copy) -> None:
     store_runs(copy)
     (copy.root / "data" / "glm").mkdir(parents=True)
-    for _, command in steps("how-to-vendor.md"):
+    for command in steps("how-to-vendor.md"):
         local = command.replace("=/data/", f"={copy.root}/data/")
         copy.run(f"{local} --plan" if local.startswith("pytest") else local)
     small, *glm = cases(copy)
@@ -52,9 +52,9 @@ def test_the_guide_for_vendors_runs_the_vendor_that_it_makes(copy: Copy) -> None
 @pytest.mark.slow
 @pytest.mark.usefixtures("torch_python")
 def test_the_guide_for_models_trains_the_model_that_it_makes(copy: Copy) -> None:
-    (step,) = [command for _, command in steps("how-to-model.md") if "stop_at_target" in command]
-    (calibrate,) = [one for _, one in steps("how-to-model.md") if one.startswith("python -m tools.calibrate")]
-    for _, command in steps("how-to-model.md"):
+    (step,) = [command for command in steps("how-to-model.md") if "stop_at_target" in command]
+    (calibrate,) = [one for one in steps("how-to-model.md") if one.startswith("python -m tools.calibrate")]
+    for command in steps("how-to-model.md"):
         if command != calibrate:  # needs ten trainings of a shape; tests/commands/test_new_model.py runs it
             copy.run(f"{command} --plan" if command == step else command)
     assert cases(copy) == [{"mixer:pytorch:CPU"}]

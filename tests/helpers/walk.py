@@ -14,18 +14,16 @@ from docsite.blocks import blocks_of
 REPO = Path(__file__).resolve().parents[2]
 
 
-def steps(page: str, end: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the steps of a page in order, up to a heading: a file's name and its text, or "" and a command."""
+def steps(page: str, end: str | None = None) -> Iterator[str]:
+    """Yield the commands of a page in order, up to a heading."""
     text = (REPO / "docs" / page).read_text(encoding="utf-8")
     if end is not None:
         text, heading, _ = text.partition(f"\n## {end}\n")
         assert heading, f"docs/{page}: no heading {end}"
     for block in blocks_of(page, text):
-        if block.language == "sh" and block.fenced:
-            yield from (("", line) for line in block.text.splitlines())
-        elif block.language != "sh":
-            assert block.name, f"{block.place}: a block without the name of its file"
-            yield block.name, block.text
+        assert block.language == "sh", f"{block.place}: put files into docs/examples"
+        if block.fenced:
+            yield from block.text.splitlines()
 
 
 class Copy:
@@ -70,18 +68,15 @@ class Copy:
         return output
 
     def follow(self, page: str, end: str | None = None, **only: str) -> None:
-        """Write the files and run the commands of a page, up to a heading if one is given.
+        """Run the commands of a page, up to a heading if one is given.
 
         ``only`` names by an option the command that gets this option.
         """
         options = {command: f" --{name.replace('_', '-')}" for name, command in only.items()}
-        found = list(steps(page, end))
-        assert {("", command) for command in options} <= set(found)
-        for name, text in found:
-            if name:
-                self.write(name, text)
-            else:
-                self.run(text + options.get(text, ""))
+        commands = list(steps(page, end))
+        assert options.keys() <= set(commands)
+        for command in commands:
+            self.run(command + options.get(command, ""))
 
     def write(self, name: str, text: str) -> None:
         file = self.root / name
