@@ -260,7 +260,7 @@ def test_a_wrong_command_fails_and_the_slips_print_what_their_page_shows(place_t
         assert message in str(failed.value), command
 
 
-VENDOR = next(block for block in BLOCKS if block.page == "docs/vendors.md" and block.text.startswith('name = "NVIDIA"'))
+VENDOR = next(block for block in BLOCKS if block.page == "docs/vendors.md" and block.text.startswith('name = "Maker"'))
 
 
 def read_toml(block: Block, folder: Path) -> None:
