@@ -134,7 +134,8 @@ def _known_problems(vendor: Vendor, folder: str, case: str) -> Iterator[Addition
 def _settings(vendor: Vendor, folder: str, case: Case, *, containers: bool) -> Iterator[Addition]:
     """Yield the settings of vendor.toml that are not the defaults, and the files that no other addition lists."""
     for name, value, default, line in vendor_settings.settings(vendor, case.framework_name, case.hardware):
-        runs_code = name.startswith(("setting container.", "setting images.") if containers else "setting uv.")
+        key = name.removeprefix(vendor_settings.SETTING)
+        runs_code = key.startswith(("container.", "images.") if containers else "uv.")
         yield Addition(name, value, default, f"{folder}/vendor.toml", line, runs_code)
     if (image := vendor.image(case.framework)) and image.folder:
         name = f"images/{image.folder.name}/Dockerfile"

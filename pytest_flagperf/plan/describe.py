@@ -12,10 +12,11 @@ from ..catalog import Vendor
 from ..config import OUTCOMES
 from ..kind import kind_of
 from ..runtime import RuntimeRequest, runtimes
-from ..stored.plan import MeasuredFigure
+from ..stored.plan import Addition, MeasuredFigure
 from . import memory
 from .make import Plan
 from .ranks import NamedHost, Placement, expected_placement, rank_processes
+from .vendor_settings import SETTING
 
 _WIDEST_VALUE = 20
 _WIDTH = 116
@@ -39,12 +40,9 @@ def describe(
     image = runtime.image(request) if request else ""
     only_leased = request is not None and not runtime.sees_all_devices(request)
     placement = expected_placement(plan, hosts, only_leased=only_leased)
-    times = [_fact("" if number else "duration", line) for number, line in enumerate(duration)]
-    facts, config = (
-        [*_facts(plan, image, convergence), *times],
-        [*_config(plan), *_translated(plan)],
-    )
-    return "\n".join([str(plan.case), *facts, *requirements, *_hosts(placement), *config, *_commands(plan, placement)])
+    facts = [*_facts(plan, image, convergence), *_listed("duration", duration), *requirements]
+    config = [*_config(plan), *_translated(plan)]
+    return "\n".join([str(plan.case), *facts, *_hosts(placement), *config, *_commands(plan, placement)])
 
 
 HEAD = ("case", "scale", "measures", "ranks", "runtime", "data", "a round takes")
@@ -61,13 +59,13 @@ def overview(plan: Plan, duration: str) -> tuple[str, ...]:
 def all_additions(plans: Sequence[Plan]) -> str:
     """Return the names of the vendors' additions to the cases, with the number of cases that have one if not all do."""
     names = Counter(addition.name for plan in plans for addition in plan.additions)
-    settings = sum(name.startswith("setting ") for name in names)
+    settings = [name for name in names if name.startswith(SETTING)]
     shown = [
         name if number == len(plans) else f"{name} ({number} of {len(plans)} cases)"
         for name, number in names.items()
-        if not name.startswith("setting ")
+        if name not in settings
     ]
-    return ", ".join([*shown, *([_count(settings, "setting")] if settings else [])])
+    return ", ".join([*shown, *([_count(len(settings), "setting")] if settings else [])])
 
 
 def too_large(plans: Iterable[Plan]) -> list[str]:
@@ -87,20 +85,18 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     if convergence:
         yield _fact("converges", convergence)
     yield _fact("scale", f"{plan.scale}: {_expected(plan)}" if plan.metric.value is not None else plan.scale)
-    for number, figure in enumerate(plan.figures):
-        yield _fact("" if number else "figures", _figure(figure))
+    yield from _listed("figures", map(_figure, plan.figures))
     yield _fact("vendor", f"{plan.vendor}, hardware {plan.case.hardware}, {plan.device} with {plan.backend}")
     if plan.replaced_vendor:
         yield _fact("", f"its folder replaces the vendor {plan.vendor} of {plan.replaced_vendor}")
     yield _fact("shape", f"{shape}: {_count(shape.nnodes, 'host')}, {_count(shape.cards, 'card')} in total")
-    for number, line in enumerate(_shares(plan)):
-        yield _fact("" if number else "parallel", line)
+    yield from _listed("parallel", _shares(plan))
     if shape.cards > 1 and plan.scaling:
         yield _fact("speed-up", f"{plan.scaling} scaling, at least {plan.min_efficiency:g} per card")
     yield _fact("runtime", plan.runtime)
     if image:
         yield _fact("image", image)
-    yield from _additions(plan)
+    yield from _listed("additions", map(_addition, plan.additions))
     yield _fact("data", _data(plan, words.without_data))
     for item in plan.manifest:
         counts = {"files": item.files, "folders": item.folders, "bytes": item.size}
@@ -108,8 +104,7 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
         yield _fact("", "  " + ", ".join([f"{item.kind} {item.path}", *sizes]))
     for title, text in words.facts.items():
         yield _fact(title, text)
-    for number, line in enumerate(memory.lines(plan.estimates, plan.case.hardware, plan.memory_gib)):
-        yield _fact("" if number else "memory", line)
+    yield from _listed("memory", memory.lines(plan.estimates, plan.case.hardware, plan.memory_gib))
 
 
 def _shares(plan: Plan) -> Iterator[str]:
@@ -164,14 +159,8 @@ def _host_requirements(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
     yield _fact("monitors", f"the host{', its devices by ' if probes else ''}{', otherwise by '.join(probes)}")
 
 
-def _additions(plan: Plan) -> Iterator[str]:
-    """List the vendor's additions, one per line."""
-    lines = [
-        f"{addition.name}: {addition.value}, {addition.where} (default: {addition.reference})"
-        for addition in plan.additions
-    ]
-    for number, line in enumerate(lines):
-        yield _fact("" if number else "additions", line)
+def _addition(addition: Addition) -> str:
+    return f"{addition.name}: {addition.value}, {addition.where} (default: {addition.reference})"
 
 
 def _data(plan: Plan, without: str) -> str:
@@ -184,7 +173,7 @@ def _data(plan: Plan, without: str) -> str:
 
 
 def _hosts(placement: Placement) -> Iterator[str]:
-    yield _title("hosts")
+    yield "  hosts"
     width = max(len(host.name) for host in placement.hosts)
     for noderank, host in enumerate(placement.hosts):
         devices = ",".join(map(str, host.devices))
@@ -194,7 +183,7 @@ def _hosts(placement: Placement) -> Iterator[str]:
 def _config(plan: Plan) -> Iterator[str]:
     """Yield a line per key; a star marks a value that differs from the suite's, which is also shown."""
     references = {deviation.key: deviation.reference for deviation in plan.deviations}
-    yield _title(f"config ({len(plan.values)} values, * {len(references)} differ from the suite's)")
+    yield f"  config ({len(plan.values)} values, * {len(references)} differ from the suite's)"
     rows = [
         ("*" if key in references else " ", key, _short(value.value), value.layer, value.where)
         for key, value in plan.values.items()
@@ -214,14 +203,14 @@ def _translated(plan: Plan) -> Iterator[str]:
     """List FlagPerf's names in the config file, grouped by their outcome."""
     for outcome in OUTCOMES if plan.translated else ():
         names = [item for item in plan.translated if item.outcome == outcome]
-        yield _title(f"FlagPerf's names, {outcome} ({len(names)})")
+        yield f"  FlagPerf's names, {outcome} ({len(names)})"
         for item in names:
             yield from _wrapped(f"{item.key} = {item.value}, {item.where}: {item.effect}", "    ")
 
 
 def _commands(plan: Plan, placement: Placement) -> Iterator[str]:
     """List the commands of a round, with placeholders in braces for values that only the hosts know."""
-    yield _title(f"commands ({{python}}: Python of the {plan.runtime} runtime, {{code}}: the staged code)")
+    yield f"  commands ({{python}}: Python of the {plan.runtime} runtime, {{code}}: the staged code)"
     for host, processes in zip(placement.hosts, rank_processes(plan, placement), strict=True):
         yield f"    {host.name}"
         yield from _processes(processes)
@@ -242,8 +231,9 @@ def _fact(name: str, text: str) -> str:
     return f"  {name:9} {text}".rstrip()
 
 
-def _title(text: str) -> str:
-    return f"  {text}"
+def _listed(name: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield the facts of one name, which only the first line shows."""
+    yield from (_fact("" if number else name, line) for number, line in enumerate(lines))
 
 
 def _count(number: int, noun: str, nouns: str = "") -> str:

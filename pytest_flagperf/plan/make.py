@@ -331,9 +331,7 @@ def _facts(
     case, module, variables = asked.case, vendor.device_module(suite.framework), _variables(vendor, own)
     # The settings in vendor.toml that change the training, and the modules that ranks import.
     settings = [
-        [one.name, one.value]
-        for one in additions
-        if one.name.startswith("module ") or (one.name.startswith("setting ") and vendor_settings.in_key(one.name))
+        [one.name, one.value] for one in additions if one.name.startswith("module ") or vendor_settings.in_key(one.name)
     ]
     return {
         "vendor": vendor.name,

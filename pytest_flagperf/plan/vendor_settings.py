@@ -18,6 +18,8 @@ from ..catalog import Vendor, key_lines
 
 NAME = "NAME"
 """Stands for the name of a framework, chip or image in a key's path."""
+SETTING = "setting "
+"""The beginning of the name of an addition that is a key of vendor.toml."""
 Path = tuple[str, ...]
 
 NOT_LISTED: Mapping[str, str] = {
@@ -46,14 +48,14 @@ def settings(vendor: Vendor, framework: str, hardware: str) -> Iterator[tuple[st
         table = chosen.get(path[0])
         if pattern not in NOT_LISTED and (table is None or path[1] in table):
             line = next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), 0)
-            yield f"setting {'.'.join(path)}", _text(path, value), _text(path, default), line
+            yield f"{SETTING}{'.'.join(path)}", _text(path, value), _text(path, default), line
 
 
 def in_key(name: str) -> bool:
-    """Return True if a listed setting is part of the fingerprint's key."""
-    path = name.removeprefix("setting ").split(".")
+    """Return True if an addition is a setting that is part of the fingerprint's key."""
+    path = name.removeprefix(SETTING).split(".")
     pattern = ".".join([path[0], NAME, path[-1]] if path[0] == "framework" else path)
-    return any(pattern == key or pattern.startswith(f"{key}.") for key in IN_KEY)
+    return name.startswith(SETTING) and any(pattern == key or pattern.startswith(f"{key}.") for key in IN_KEY)
 
 
 def _walk(record: Any, path: Path, pattern: Path) -> Iterator[tuple[Path, str, object, object]]:
