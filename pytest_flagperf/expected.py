@@ -16,18 +16,24 @@ _CHECK = Check(all_keys=True)
 
 
 @dataclass(frozen=True)
-class Expected:
-    """A failure that excuses a verdict; ``case`` and ``verdict`` are patterns. The rounds may be left out."""
+class CasePattern:
+    """A statement about all cases that match a pattern, with or without their number of rounds."""
 
     case: str
     """Pattern of the case, such as ``*:pytorch:*:2:8``."""
+
+    def is_about(self, case: str) -> bool:
+        return any(fnmatchcase(name, self.case) for name in (case, without_repeat(case)))
+
+
+@dataclass(frozen=True)
+class Expected(CasePattern):
+    """A failure that excuses a verdict."""
+
     verdict: str
     """Pattern of the verdict, such as ``efficiency``."""
     reason: str
     """The reason, which every report shows."""
-
-    def is_about(self, case: str) -> bool:
-        return _matches(self.case, case)
 
     def judges(self, verdict: str) -> bool:
         return fnmatchcase(verdict, self.verdict)
@@ -42,26 +48,17 @@ class ExpectedInFile:
 
 
 @dataclass(frozen=True)
-class KnownProblem:
+class KnownProblem(CasePattern):
     """A problem that a vendor states of its cases: every report shows it, and it excuses no verdict."""
 
-    case: str
-    """Pattern of the case, such as ``*:pytorch:*:2:8``."""
     text: str
     """The problem in a sentence, which every report shows."""
-
-    def is_about(self, case: str) -> bool:
-        return _matches(self.case, case)
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of a table that could never match or says nothing."""
         yield from _pattern_problems(self.case)
         if not self.text.strip():
             yield "text is empty; expected the problem in a sentence, for the reports"
-
-
-def _matches(pattern: str, case: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (case, without_repeat(case)))
 
 
 def _pattern_problems(case: str) -> Iterator[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from ..case import Case, Shape
@@ -108,6 +109,21 @@ class Catalog:
         beside = suite.root / "vendors" / vendor.name / suite.folder
         return beside if beside.is_dir() else vendor.path / suite.folder
 
+    @cached_property
+    def unused_folders(self) -> Sequence[Path]:
+        """The vendors' folders with configs or steps that belong to no suite in the roots, loaded or not."""
+        suites = {"-".join(folder.parts[-2:]) for root in self.roots for folder in root.glob("suites/*/*")}
+        parts = [f"vendors/*/*/{name}" for name in ("config", "extern")]
+        folders = {found.parent for root in self.roots for part in parts for found in root.glob(part)}
+        return sorted(folder for folder in folders if folder.name not in suites)
+
+    def notes_on_folders(self, vendors: Collection[str]) -> Iterator[str]:
+        """Yield a note for each folder of these vendors that no suite uses; its name may be misspelt."""
+        known = [suite.folder for suite in self.suites.values()]
+        for vendor, name in ((folder.parent.name, folder.name) for folder in self.unused_folders):
+            if vendor in vendors:
+                yield f"vendors/{vendor}/{name} is not used: expected MODEL-FRAMEWORK of a suite{near(name, known)}"
+
     def configs(self, suite: Suite, vendor: Vendor) -> Configs:
         """The config files of a suite for a vendor, by hardware and shape."""
         key = (suite.path, vendor.name)
@@ -155,9 +171,8 @@ class Catalog:
         missing = f"config_{hardware}x{shape}.py"
         if configs:
             return f"no {missing} of {vendor.name} for {suite.name}; available: {_by_hardware(configs)}"
-        others = {other.folder for other in self.suites.values()}
-        folders = sorted(path.name for path in vendor.path.iterdir() if (path / "config").is_dir())
-        similar = near(suite.folder, [folder for folder in folders if folder not in others])
+        unused = [folder.name for folder in self.unused_folders if folder.parent.name == vendor.name]
+        similar = near(suite.folder, unused)
         return f"{vendor.name} has no config for {suite.name} (expected {missing}){similar or _USE_SMALL}"
 
     def _no_suite(self, model: str, framework: str) -> str:

@@ -198,9 +198,9 @@ def _preview(session: pytest.Session, run: Run) -> None:
         for line in run.engine.prepare(plans) if is_local(run.engine) else ():
             write(f"flagperf: {line}")
         if session.config.get_verbosity() < 0:  # otherwise the header lists them
-            for case in run.requested:
-                if case.unsupported:
-                    write(f"cannot run: {case.case}: {case.unsupported}")
+            cannot = [f"cannot run: {case.case}: {case.unsupported}" for case in run.requested if case.unsupported]
+            for line in (*cannot, *(f"note: {note}" for note in run.notes)):
+                write(line)
         if not chosen:
             session.testscollected = 0  # pytest then reports that no tests were collected, as for a run
     if run.settings.preflight == "check":

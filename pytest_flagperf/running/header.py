@@ -34,7 +34,7 @@ def header(run: Run, requested: Sequence[Selected | Absent]) -> list[str]:
     if run.settings.resume:
         lines.append(f"  continuing {relative(run.directory.path)}")
     lines += run.engine.header()
-    return lines + [f"  note: {note}" for note in run.selection.notes]
+    return lines + [f"  note: {note}" for note in (*run.selection.notes, *run.notes)]
 
 
 def _title(requested: Sequence[Selected | Absent], ready: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -201,8 +200,8 @@ def unknown_verdicts(sources: Iterable[ExpectedInFile], cases: Iterable[CaseResu
     warnings = []
     for source in sources:
         names = {verdict.name for case in cases if source.expected.is_about(case.case) for verdict in case.all_verdicts}
-        near = get_close_matches(source.expected.verdict, names, n=2)
-        if near and not any(source.expected.judges(name) for name in names):
-            problem = f"unknown verdict {source.expected.verdict!r}; did you mean {' or '.join(near)}?"
+        hint = near(source.expected.verdict, names)
+        if hint and not any(source.expected.judges(name) for name in names):
+            problem = f"unknown verdict {source.expected.verdict!r}{hint}"
             warnings.append(f"warning: {source.file}: [[expected]]: {problem}")
     return warnings

@@ -75,7 +75,7 @@ class Run:
         self._progress = ExitStack()
         self.waited_s = 0.0
         """How long rounds have waited for hosts or devices that others used."""
-        self.notes: list[str] = []
+        self.notes = [*catalog.notes_on_folders({selected.vendor.name for selected in selection.cases})]
         self.requested: tuple[Selected | Absent, ...] = ()
         """The cases of the tests that pytest selected, also those that cannot run."""
         self.controller_before: controller.Figures = {}

@@ -109,21 +109,19 @@ def test_a_missing_name_is_reported_with_the_available_names(tmp_path: Path) -> 
     )
 
 
-def test_a_folder_with_a_similar_name_is_suggested(tmp_path: Path) -> None:
-    write_suite(tmp_path)
-    write_vendor(tmp_path)
-    write_config(tmp_path, folder="Toy-pytorch")
-    message = gap(Catalog.scan([tmp_path]))
-    assert message == "acme has no config for toy:pytorch (expected config_X9x1x8.py); did you mean Toy-pytorch?"
-
-
-def test_the_folder_of_another_suite_is_not_suggested(tmp_path: Path) -> None:
+def test_a_folder_that_no_suite_uses_is_suggested_and_noted(tmp_path: Path) -> None:
     write_suite(tmp_path)
     write_suite(tmp_path, model="toys")
     write_vendor(tmp_path)
     write_config(tmp_path, folder="toys-pytorch")
-    message = gap(Catalog.scan([tmp_path]))
-    assert message == "acme has no config for toy:pytorch (expected config_X9x1x8.py); --scale=small needs no config"
+    missing = "acme has no config for toy:pytorch (expected config_X9x1x8.py)"
+    assert gap(Catalog.scan([tmp_path])) == f"{missing}; --scale=small needs no config", "another suite's folder"
+    write_config(tmp_path, folder="Toy-pytorch")
+    catalog = Catalog.scan([tmp_path])
+    assert gap(catalog) == f"{missing}; did you mean Toy-pytorch?"
+    note = "vendors/acme/Toy-pytorch is not used: expected MODEL-FRAMEWORK of a suite; did you mean toy-pytorch or"
+    assert [one.removesuffix(" toys-pytorch?") for one in catalog.notes_on_folders({"acme"})] == [note]
+    assert [*catalog.notes_on_folders({"other"})] == []
 
 
 def test_a_vendors_folder_without_a_vendor_toml_is_named(tmp_path: Path) -> None:

@@ -80,11 +80,13 @@ def test_the_header_names_the_cases_that_need_not_converge(toy: Toy) -> None:
     shown.fnmatch_lines(["  throughput only: alpha:plain:X1:1:1:1 (*"])
 
 
-def test_the_plan_shows_if_a_case_has_converged_before(toy: Toy) -> None:
-    asked = ("suites/alpha", "--nodes=1x1")
+def test_the_plan_shows_if_a_case_has_converged_before_and_which_folder_of_the_vendor_is_not_used(toy: Toy) -> None:
+    asked, note = ("suites/alpha", "--nodes=1x1"), "vendors/cpu/alpha-plane is not used: *; did you mean alpha-plain?"
+    (toy.root / "vendors" / "cpu" / "alpha-plane" / "extern").mkdir(parents=True)
+    toy.run(*asked, "--plan", "-q").stdout.fnmatch_lines([f"note: {note}"])
     unknown = "  converges not verified: no stored or published run of this case reached its target"
     toy.run(*asked, "--plan", "-v").stdout.fnmatch_lines([unknown])
-    assert toy.run(*asked).ret == 0
+    toy.run(*asked).stdout.fnmatch_lines([f"  note: {note}", note, "flagperf: 1 of 1 case passed; *"])
     toy.run(*asked, "--plan", "-v").stdout.fnmatch_lines(
         ["  converges verified in a stored run", "  duration  about * per round (median of 1 stored round)"]
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 
+from pytest_flagperf.problems import near
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.round_dir import has_rounds
 
@@ -32,8 +32,7 @@ def _problem(path: Path) -> str:
     if path.exists():
         return f"{path}: is a file; expected a run directory"
     names = [folder.name for folder in path.parent.iterdir() if folder.is_dir()] if path.parent.is_dir() else []
-    near = get_close_matches(path.name, names, n=3)
-    return f"{path}: no such directory" + (f"; did you mean {' or '.join(near)}?" if near else "")
+    return f"{path}: no such directory{near(path.name, names)}"
 
 
 def newest_first(reports: Path) -> list[Path]:
