@@ -120,9 +120,8 @@ class Catalog:
     def notes_on_folders(self, vendors: Collection[str]) -> Iterator[str]:
         """Yield a note for each folder of these vendors that no suite uses; its name may be misspelt."""
         known = [suite.folder for suite in self.suites.values()]
-        for vendor, name in ((folder.parent.name, folder.name) for folder in self.unused_folders):
-            if vendor in vendors:
-                yield f"vendors/{vendor}/{name} is not used: expected MODEL-FRAMEWORK of a suite{near(name, known)}"
+        for vendor, name in (folder.parts[-2:] for folder in self.unused_folders if folder.parent.name in vendors):
+            yield f"vendors/{vendor}/{name} is not used: expected MODEL-FRAMEWORK of a suite{near(name, known)}"
 
     def configs(self, suite: Suite, vendor: Vendor) -> Configs:
         """The config files of a suite for a vendor, by hardware and shape."""

@@ -11,6 +11,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -52,13 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     first = words[0] if words else ""
     try:
         commands = COMMANDS if first in COMMANDS else all_commands()
+        if first and not first.startswith("-"):
+            _check_names(first, words[1:], commands)
     except Problems as error:
         _print_error(str(error))
-        return COMMAND_FAILED
-    if first and not first.startswith("-") and first not in commands:
-        hint = near(first, commands) or f"; choose from {', '.join(commands)}"
-        part = advice(first)
-        _print_error(f"{first} is a package of its own; {part}" if part else f"{first}: unknown command{hint}")
         return COMMAND_FAILED
     arguments = parser(commands).parse_args(words)
     return run_guarded(arguments.command.run, arguments)
@@ -71,6 +69,21 @@ def all_commands() -> dict[str, ModuleType]:
 
     found = named("flagperf_commands", Command, COMMANDS)
     return {**COMMANDS, **{name: command.module for name, (_, command) in found.items()}}
+
+
+def _check_names(name: str, words: Sequence[str], commands: Mapping[str, ModuleType]) -> None:
+    """Raise Problems for an unknown command, or for options that the command does not have."""
+    if name not in commands:
+        hint, part = near(name, commands) or f"; choose from {', '.join(commands)}", advice(name)
+        raise Problems([f"{name} is a package of its own; {part}" if part else f"{name}: unknown command{hint}"])
+    command = argparse.ArgumentParser()
+    commands[name].add_arguments(command)
+    known = ["--help", *re.findall(r"--[\w-]+", command.format_usage())]
+    given = [word.partition("=")[0] for word in words if re.match("--.", word)]
+    unknown = [option for option in given if not any(other.startswith(option) for other in known)]
+    if unknown:
+        choices = f"; choose from {', '.join(known)}"
+        raise Problems(f"{option}: unknown option{near(option, known) or choices}" for option in unknown)
 
 
 def run_guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview, too_large
-from pytest_flagperf.problems import Problems
+from pytest_flagperf.problems import Problems, some
 from pytest_flagperf.progress import Subscriber, note, subscribed
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.selection import Absent, Selected, Selection, runnable, select
@@ -219,7 +219,7 @@ class Run:
                 for problem in error.problems:
                     problems.setdefault(problem.removeprefix(f"case {selected.case}: "), []).append(str(selected.case))
         if problems:
-            raise Problems(f"{problem} ({_cases(cases)})" for problem, cases in problems.items())
+            raise Problems(f"{problem} (case {some(cases, 1)})" for problem, cases in problems.items())
 
     def _check_restarts(self, selected: Selected) -> None:
         """Raise Problems if a training that would be started again saves no checkpoints."""
@@ -398,8 +398,3 @@ def check_baseline(settings: Settings, case: str) -> None:
 def runtime_of(settings: Settings, selected: Selected) -> str:
     """Return the runtime that the options or the vendor set; auto if it is chosen when the case is planned."""
     return settings.runtime or (AUTO if selected.vendor.toml.runtime == "venv" else selected.vendor.toml.runtime)
-
-
-def _cases(cases: Sequence[str]) -> str:
-    """Return the first of the cases, and how many more there are."""
-    return f"case {cases[0]}" + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")

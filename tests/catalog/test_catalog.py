@@ -119,8 +119,8 @@ def test_a_folder_that_no_suite_uses_is_suggested_and_noted(tmp_path: Path) -> N
     write_config(tmp_path, folder="Toy-pytorch")
     catalog = Catalog.scan([tmp_path])
     assert gap(catalog) == f"{missing}; did you mean Toy-pytorch?"
-    note = "vendors/acme/Toy-pytorch is not used: expected MODEL-FRAMEWORK of a suite; did you mean toy-pytorch or"
-    assert [one.removesuffix(" toys-pytorch?") for one in catalog.notes_on_folders({"acme"})] == [note]
+    (note,) = catalog.notes_on_folders({"acme"})
+    assert "vendors/acme/Toy-pytorch is not used: expected MODEL-FRAMEWORK of a suite; did you mean toy-pytorch" in note
     assert [*catalog.notes_on_folders({"other"})] == []
 
 
@@ -186,10 +186,6 @@ FURTHER = {
         (('direction = "higher"', 'direction = "up"'), "metric.direction is 'up'; allowed: higher, lower"),
         (('kind = "folder"', 'kind = "foldr"'), "'foldr'; allowed: file, folder; did you mean folder"),
         (("target = 0.75", 'target = 0.75\ncounted_on = "gpu"'), "scales.reference.counted_on is 'gpu'; allowed: meta"),
-        (
-            ("[scales.small]", "[scales.smal]"),
-            "suite.toml:14: [scales.smal]: allowed: reference, small; did you",
-        ),
         (("range = [0, 1]\n", ""), "suite.toml:2: metric.range is missing"),
         (("[0, 1]", "[1, 0]"), "suite.toml:6: metric.range is [1.0, 0.0]; expected the lowest and the highest"),
         (("[0, 1]", "[0]"), "metric.range is [0.0]; expected"),

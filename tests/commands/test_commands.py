@@ -19,7 +19,7 @@ from tests.helpers.stored_runs import add_case, faster, finish, run_of, submissi
 
 
 @pytest.mark.parametrize("name", all_commands())
-def test_each_command_explains_itself(name: str, capsys: Capture) -> None:
+def test_each_command_explains_itself_and_names_a_misspelt_option(name: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
     assert ended.value.code == 0
@@ -28,6 +28,7 @@ def test_each_command_explains_itself(name: str, capsys: Capture) -> None:
     assert f"example: flagperf {name} {example}" in text
     parser(all_commands()).parse_args([name, *example.split()])
     assert "``" not in text
+    assert errors_of(capsys, name, "--hepl=1")[0].startswith("--hepl: unknown option; did you mean --help")
 
 
 @pytest.mark.parametrize("command", [("show",), ("bundle",), ("export", "--format=csv")], ids=str)
@@ -83,14 +84,12 @@ def test_list_names_suites_vendors_chips_shapes_and_scales(tmp_path: Path, capsy
     assert "toy:pytorch acme X9 1x1, 1x8" in out
 
 
-CPU = '[framework.pytorch]\ndevice = "cpu"\nbackend = "gloo"\n'
-
-
 def test_list_of_many_chips_fits_a_terminal(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     trees.tree(tmp_path)
     chips = "".join(f"[chips.C{number}]\ndevices_per_host = 8\n" for number in range(20))
-    trees.write_vendor(tmp_path, "many", toml=f'name = "Many"\n{CPU}{chips}')
+    head = 'name = "Many"\n[framework.pytorch]\ndevice = "cpu"\nbackend = "gloo"\n'
+    trees.write_vendor(tmp_path, "many", toml=head + chips)
     lines = output_of(capsys, "list", tmp_path).splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.count("(up to 8 per host)") for line in lines) == 21

@@ -333,25 +333,24 @@ def _passed_verdicts(verdicts: Sequence[Verdict]) -> str:
 
 def _figures(rounds: Sequence[Outcome]) -> str:
     """Return the main figures, and folded the other figures and the methods of measurement."""
-    names = _names(rounds)
-    if not names:
+    first, rest = _names(rounds)
+    if not first and not rest:
         return ""
-    first = [name for name in names if name in (rounds[0].target.name, *rounds[0].judged, *FIRST)]
-    rest = [name for name in names if name not in first]
     text = few(len(counted(rounds))) if len(rounds) > 1 else None
     note = f'<p class="soft">{escape(text)}</p>' if text else ""
     more = _figures_table(rest, rounds) if rest else ""
-    methods = table(("figures", "better", "method"), _methods(names, rounds))
+    methods = table(("figures", "better", "method"), _methods([*first, *rest], rounds))
     return (
         f"<h3>Figures</h3>{note}{_figures_table(first, rounds)}{folded(count(len(rest), 'more figure'), more)}"
         f"{folded('Methods of measurement', methods)}"
     )
 
 
-def _names(rounds: Sequence[Outcome]) -> list[str]:
+def _names(rounds: Sequence[Outcome]) -> tuple[list[str], list[str]]:
+    """Return the names of the main figures and of the others."""
     names = dict.fromkeys(metric.name for outcome in rounds for metric in outcome.metrics)
-    first = [name for name in (rounds[0].target.name, *rounds[0].judged, *FIRST) if name in names]
-    return list(dict.fromkeys([*first, *names]))
+    first = dict.fromkeys(name for name in (rounds[0].target.name, *rounds[0].judged, *FIRST) if name in names)
+    return list(first), [name for name in names if name not in first]
 
 
 def _figures_table(names: Sequence[str], rounds: Sequence[Outcome]) -> str:
@@ -397,10 +396,7 @@ def _figures_row(name: str, rounds: Sequence[Outcome]) -> tuple[str, ...]:
 def _statistics(summary: Summary, unit: str) -> tuple[str, ...]:
     if summary.median is None:
         return "", "", "", ""
-    interval = ""
-    if summary.interval is not None:
-        low, high = compared(*summary.interval, unit)
-        interval = f"{low} to {high}"
+    interval = "" if summary.interval is None else " to ".join(compared(*summary.interval, unit))
     variation = "" if summary.variation is None else quantity(summary.variation, "share")
     return quantity(summary.median, unit), quantity(summary.mean, unit), interval, variation
 
