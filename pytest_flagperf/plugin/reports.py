@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,6 +93,7 @@ def _attach_cell(item: pytest.Item, report: pytest.TestReport) -> None:
 def _add_case_and_logs(item: pytest.Item, report: pytest.TestReport, case: str) -> None:
     """Add the case to the first line of the message, and the paths of the logs to its end and to the JUnit file."""
     from pytest_flagperf.report.export.junit import attachments, logs
+    from pytest_flagperf.running.directory import relative
 
     run = item.config.stash[RUN]
     outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
@@ -103,7 +103,7 @@ def _add_case_and_logs(item: pytest.Item, report: pytest.TestReport, case: str) 
         return
     text: Any = report.longrepr
     if hasattr(text, "addsection"):
-        text.addsection("logs", "\n".join(map(_short, paths)))
+        text.addsection("logs", "\n".join(str(relative(path)) for path in paths))
     if not item.config.pluginmanager.has_plugin("junitxml"):
         return
     lines = attachments([*paths, run.directory.path / PAGE], os.environ)
@@ -120,10 +120,6 @@ def _begin_with(report: pytest.TestReport, case: str) -> None:
     crash: Any = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith("Failed: "):
         crash.message = f"{case}: {crash.message.removeprefix('Failed: ')}"
-
-
-def _short(path: Path) -> str:
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 class JUnitFile:

@@ -55,11 +55,7 @@ class CaseLookup:
         folders = [folder.resolve(), *folder.resolve().parents]
         if not self._by_model.keys().isdisjoint(folders):
             other = next((one.suite for one in self.cases_of(folder) if one.suite.kind != kind), None)
-            return (
-                None
-                if other is None
-                else f"is for suites of kind {kind!r}; {other.name} is a {other.kind} (suite.toml)"
-            )
+            return f"is for suites of kind {kind!r}; {other.name} is a {other.kind} (suite.toml)" if other else None
         roots = [parent.parent.parent for parent in folders if parent.parent.name == "suites"]
         root = next((root for root in roots if holds_some(root)), None)
         fix = f"add --roots={root}" if root else "move it to suites/<model>/, above <framework>/suite.toml"

@@ -199,9 +199,8 @@ def unknown_verdicts(sources: Iterable[ExpectedInFile], cases: Iterable[CaseResu
     cases = list(cases)
     warnings = []
     for source in sources:
-        names = {verdict.name for case in cases if source.expected.is_about(case.case) for verdict in case.all_verdicts}
-        hint = near(source.expected.verdict, names)
-        if hint and not any(source.expected.judges(name) for name in names):
-            problem = f"unknown verdict {source.expected.verdict!r}{hint}"
-            warnings.append(f"warning: {source.file}: [[expected]]: {problem}")
+        one = source.expected
+        names = {verdict.name for case in cases if one.is_about(case.case) for verdict in case.all_verdicts}
+        if (hint := near(one.verdict, names)) and not any(map(one.judges, names)):
+            warnings.append(f"warning: {source.file}: [[expected]]: unknown verdict {one.verdict!r}{hint}")
     return warnings

@@ -256,8 +256,7 @@ class Run:
         return sum(plan.data_dir is None and not plan.synthetic for plan in plans)
 
     def _check_data(self, selected: Selected) -> None:
-        starts_nothing = self.settings.starts_nothing
-        if self.without_data([selected]) and not starts_nothing:
+        if self.without_data([selected]) and not self.settings.starts_nothing:
             raise Problems(
                 [
                     f"case {selected.case}: no training data: pass --data-dir=DIR or --case CASE=DIR (the expected"
@@ -285,8 +284,13 @@ class Run:
         """Save the options so that --resume can continue this run, and set failed rounds of a resumed run aside."""
         self.controller_before = controller.before_run()
         directory = self.directory.path
-        lines = set_failed_rounds_aside(directory) if self.settings.resume else []
-        lines += remarks(self.settings, directory, [*map(self.plan, chosen)]) if self.settings.resume else []
+        lines: list[str] = []
+        if self.settings.resume:
+            from pytest_flagperf.results.tables import store
+
+            self.started_ms = store.load_run(directory).started_ms or self.started_ms
+            lines += set_failed_rounds_aside(directory)
+            lines += remarks(self.settings, directory, [*map(self.plan, chosen)])
         # The results of a resumed run are not made from its new rounds; they are written again at its end.
         for name in (layout.RESULTS, layout.SUMS):
             (directory / name).unlink(missing_ok=True)

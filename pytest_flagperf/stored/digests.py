@@ -48,7 +48,9 @@ def read(path: Path, schema: int) -> dict[str, Any]:
     text = read_text(path)
     got = _of_content(encoded(text))
     reason = None if got else "its digest is not that of its text"
-    finished = [run_dir for run_dir in path.parents[:3] if _is_finished(run_dir)]
+    finished = [
+        one for one in path.parents[:3] if any((one / name).is_file() for name in (layout.SUMS, layout.RESULTS))
+    ]
     for run_dir in finished[:1] if got else ():
         source, expected = _expected(run_dir)
         reason = _reason(got, expected.get(path.relative_to(run_dir).as_posix()), source)
@@ -114,10 +116,6 @@ def _by_name(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
         for name, path in found.items()
         if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
     }
-
-
-def _is_finished(run_dir: Path) -> bool:
-    return any((run_dir / name).is_file() for name in (layout.SUMS, layout.RESULTS))
 
 
 def _expected(run_dir: Path) -> tuple[str, Mapping[str, str]]:

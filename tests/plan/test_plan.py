@@ -180,9 +180,8 @@ def test_one_card_synthetic_data_and_an_option_make_it_throughput_only(catalog: 
 def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
     with pytest.raises(Problems) as caught:
         planned(catalog, settings=["widht=1", "widthh=1"])
-    assert [problem.removeprefix("case toy:pytorch:X9:1:8:1: ") for problem in caught.value.problems] == [
-        "--set widht: toy:pytorch has no such key; did you mean width?",
-        "--set widthh: toy:pytorch has no such key; did you mean width?",
+    assert [problem.partition("; ")[0] for problem in caught.value.problems] == [
+        f"case toy:pytorch:X9:1:8:1: --set {name}: toy:pytorch has no such key" for name in ("widht", "widthh")
     ]
 
 

@@ -15,18 +15,19 @@ by more than half.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pytest_flagperf.commands import common
 from pytest_flagperf.commands.common import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
-from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, first_start_ms, without_copies
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, without_copies
 from pytest_flagperf.results.comparing.trend import trend_of
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import limits
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import FormatError, write_text
 from pytest_flagperf.stored.plan import THROUGHPUTS
@@ -93,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    runs = [run for path in arguments.runs for run in sorted(common.load_runs([path]), key=_started)]
+    runs = [run for path in arguments.runs for run in sorted(common.load_runs([path]), key=lambda run: run.started_ms)]
     if len(runs) < 2:
         raise Problems([f"{runs[0].directory}: expected two runs, got 1; also pass the run to compare with"])
     old, *between, new = runs
@@ -164,17 +165,17 @@ def _lines(page: ComparisonPage, written: Sequence[str]) -> Iterator[str]:
     yield from wrapped(page.title)
 
 
-def _started(run: StoredRun) -> int:
-    """Return when the first round started, in ms; 0 for a run without times."""
-    return first_start_ms([outcome for case in run.cases for outcome in case.outcomes])
+def _first_start_ms(rounds: Iterable[Outcome]) -> int:
+    """Return when the first of the rounds started, in ms; 0 if it is unknown."""
+    return min((outcome.started_ms for outcome in rounds if outcome.started_ms is not None), default=0)
 
 
 def _compared(row: CaseRuns, stored_runs: StoredRuns, judged: Sequence[str], arguments: argparse.Namespace) -> Compared:
     like = _runs_for_noise(row, stored_runs)
     changes = row.changes(judged, arguments.threshold, [rounds for _, rounds in like], every=arguments.all)
     given = [(name, case.outcomes) for name, case in row.runs]
-    names, last = {name for name, _ in given}, max(first_start_ms(rounds) for _, rounds in given)
-    runs = [*(named for named in like if named[0] not in names and first_start_ms(named[1]) <= last), *given]
+    names, last = {name for name, _ in given}, max(_first_start_ms(rounds) for _, rounds in given)
+    runs = [*(named for named in like if named[0] not in names and _first_start_ms(named[1]) <= last), *given]
     return Compared(row, changes, trend_of(row.old.outcomes[0].main, runs))
 
 

@@ -174,11 +174,8 @@ def _baselines(rows: Sequence[Row]) -> str:
 
 
 def _started(info: RunInfo) -> str:
-    assert info.started_ms is not None
-    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_ms / 1000))
-    if info.ended_ms is None:
-        return text
-    return f"{text}, took {quantity((info.ended_ms - info.started_ms) / 1000, 's')}"
+    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime((info.started_ms or 0) / 1000))
+    return f"{text}, took {info.took}" if info.took else text
 
 
 def _files(run_dir: Path, page_dir: Path) -> Iterator[str]:

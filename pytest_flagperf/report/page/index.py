@@ -27,10 +27,10 @@ from pytest_flagperf.report.page.html import (
 )
 from pytest_flagperf.report.page.rows import RATES, Row, overview, row_of
 from pytest_flagperf.results.comparing.comparable import config_differences
-from pytest_flagperf.results.comparing.stored_runs import NamedRounds, first_start_ms, without_copies
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, without_copies
 from pytest_flagperf.results.comparing.trend import Trend, short_commit
 from pytest_flagperf.results.figures import noise
-from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, summarize_case
@@ -100,7 +100,7 @@ def _read(directory: Path, cases: dict[tuple[str, ...], _Case], problems: list[s
     rounds = [outcome for case in stored.cases for outcome in case.outcomes]
     run = _Run(
         directory=stored.directory,
-        started_ms=first_start_ms(rounds),
+        started_ms=stored.started_ms,
         commits=tuple(dict.fromkeys(commit for outcome in rounds if (commit := short_commit(outcome)))),
         states=Counter(summarize_case(case, interrupted=stored.is_interrupted).state for case in stored.cases),
         info=stored.info,
@@ -166,8 +166,8 @@ def _table(runs: Sequence[_Run], page_dir: Path) -> str:
     rows = [
         (
             linked(run.directory.name, page_of(run.directory, page_dir)),
-            Name(trends.date((run.info and run.info.started_ms) or run.started_ms)),
-            Number(_duration(run.info)),
+            Name(trends.date(run.started_ms)),
+            Number(run.info.took if run.info else ""),
             Markup(_states(run)),
             Name(", ".join(run.commits)),
             Markup(", ".join(_files(run, page_dir))),
@@ -175,12 +175,6 @@ def _table(runs: Sequence[_Run], page_dir: Path) -> str:
         for run in runs
     ]
     return table(("run", "start (UTC)", "took", "cases", "commit", "files"), rows)
-
-
-def _duration(info: RunInfo | None) -> str:
-    if info is None or info.started_ms is None or info.ended_ms is None:
-        return ""
-    return quantity((info.ended_ms - info.started_ms) / 1000, "s")
 
 
 def _states(run: _Run) -> str:

@@ -117,10 +117,6 @@ def _environment(machine: Mapping[str, object], environment: Mapping[str, str]) 
     return _joined(where, _prefixed("Python ", machine.get("python")))
 
 
-def _system(machine: Mapping[str, object], _: Mapping[str, str]) -> str:
-    return _joined(machine.get("os"), _prefixed("kernel ", machine.get("kernel")))
-
-
 def _fact(*names: str) -> Callable[[Mapping[str, object], Mapping[str, str]], str]:
     return lambda machine, _: _joined(*(machine.get(name) for name in names))
 
@@ -132,7 +128,7 @@ _FACTS: Mapping[str, Callable[[Mapping[str, object], Mapping[str, str]], str]] =
     "Links": _fact("interconnect", "network", "rdma"),
     "CPU": _cpu,
     "Host memory": _fact("memory"),
-    "System": _system,
+    "System": lambda machine, _: _joined(machine.get("os"), _prefixed("kernel ", machine.get("kernel"))),
     "Framework": lambda _, environment: environment.get("framework", ""),
     "Image or environment": _environment,
     "Commit": _fact("commit"),

@@ -450,7 +450,7 @@ def _course(outcome: Outcome) -> str:
     parts = [
         f"seed {outcome.seed}",
         "finished" if outcome.ok else f"not finished ({outcome.state})",
-        ("invalid" if outcome.validity_warnings else "valid") if outcome.ok else "",
+        ("; ".join(one.sentence for one in outcome.validity_warnings) or "valid") if outcome.ok else "",
         f"stopped by: {outcome.stop_reason}" if outcome.stop_reason else "",
     ]
     if outcome.started_ms is not None and outcome.ended_ms is not None:

@@ -234,7 +234,8 @@ def _speedup(case: CaseResult) -> str:
     cards = case.outcomes[0].cards
     value = case.speedup
     text, _, noisy = case.speedup_text.partition(" (")
-    efficiency = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}x"
+    short = ", short rounds" if case.one_card and case.one_card.many else ""
+    efficiency = "" if value is None else f"{quantity(value / cards, 'share')} of {cards}x{short}"
     return cell(escape(text), value, noisy.removesuffix(")") or efficiency)
 
 

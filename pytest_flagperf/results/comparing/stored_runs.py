@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -19,11 +19,6 @@ from pytest_flagperf.stored.layout import OUTCOME
 Rounds = tuple[Outcome, ...]
 NamedRounds = tuple[str, Rounds]
 """The rounds of a case in a run, with the run's name."""
-
-
-def first_start_ms(rounds: Iterable[Outcome]) -> int:
-    """Return when the first of the rounds started, in ms; 0 if it is unknown."""
-    return min((outcome.started_ms for outcome in rounds if outcome.started_ms is not None), default=0)
 
 
 def without_copies(runs: Sequence[NamedRounds]) -> list[NamedRounds]:

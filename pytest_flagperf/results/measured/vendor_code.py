@@ -54,7 +54,7 @@ def reported(init_end: Mapping[str, Any], kind: str) -> list[str]:
 
 def validity_warnings(plan: StoredPlan, logs: Iterable[RankLog]) -> tuple[ValidityWarning, ...]:
     """Return a warning for each step or hook that the plan lists and ranks did not report, or the other way round."""
-    planned = {name for name in names(plan.fingerprint) if _is_reported(name)}
+    planned = {name for name in names(plan.fingerprint) if name.partition(" ")[0] in _REPORTED}
     begun = {log.rank: set(_of_rank(log)) for log in logs if log.init_end}
     return tuple(_differences(planned, begun, plan.vendor))
 
@@ -71,10 +71,6 @@ def confinement(
     if names(plan.fingerprint):
         return [ValidityWarning(NOT_CONFINED, sentence) for sentence in sentences], []
     return [], sentences
-
-
-def _is_reported(name: str) -> bool:
-    return name.partition(" ")[0] in _REPORTED
 
 
 def _of_rank(log: RankLog) -> Iterator[str]:

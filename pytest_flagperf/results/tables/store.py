@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_flagperf.results.figures import statistics
+from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.measure import measured, or_unreadable
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome, counted
@@ -42,6 +43,14 @@ class RunInfo:
         """Whether the exit status is pytest's of an interrupted run."""
         return self.exit_status == _INTERRUPTED
 
+    @property
+    def took(self) -> str:
+        """The time of the run, of a resumed one from its first start on; empty if it is unknown."""
+        if self.started_ms is None or self.ended_ms is None:
+            return ""
+        pause = " with a pause (--resume)" if any(word.startswith("--resume") for word in self.command) else ""
+        return f"{quantity((self.ended_ms - self.started_ms) / 1000, 's')}{pause}"
+
 
 @dataclass(frozen=True)
 class StoredRun:
@@ -55,6 +64,13 @@ class StoredRun:
     @property
     def is_interrupted(self) -> bool:
         return self.info is not None and self.info.is_interrupted
+
+    @property
+    def started_ms(self) -> int:
+        """When the run, or of a resumed run its first part, started; 0 if it is unknown."""
+        own = self.info.started_ms if self.info else None
+        starts = (own, *(outcome.started_ms for case in self.cases for outcome in case.outcomes))
+        return min((start for start in starts if start is not None), default=0)
 
     @property
     def changed(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from textwrap import shorten
 
 from pytest_flagperf import case as case_names
 from pytest_flagperf.kind import kind_named
+from pytest_flagperf.problems import some
 from pytest_flagperf.results.figures import statistics
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks, vendor_code
@@ -237,9 +238,16 @@ def _in_short(verdict: Verdict) -> str:
 
 
 def _warnings(case: CaseResult) -> Iterator[str]:
+    """Yield the warnings of the rounds, one kind of a host once, and those of the verdicts."""
+    groups: dict[object, dict[int, list[str]]] = {}
     for outcome in case.outcomes:
-        yield from (f"round {outcome.round}: {warning.sentence}" for warning in outcome.validity_warnings)
-        yield from (f"round {outcome.round}: {text}" for text in outcome.warnings)
+        similar = [((one.kind, one.sentence.partition(": ")[0]), one.sentence) for one in outcome.validity_warnings]
+        for group, text in (*similar, *((text, text) for text in outcome.warnings)):
+            groups.setdefault(group, {}).setdefault(outcome.round, []).append(text)
+    for rounds in groups.values():
+        first, *others = rounds
+        further = f" (similar in {some(list(map(str, others)))})" if others else ""
+        yield from (f"round {first}{further}: {text}" for text in rounds[first])
     yield from (verdict.sentence for verdict in case.all_verdicts if verdict.ok and verdict.warning)
 
 

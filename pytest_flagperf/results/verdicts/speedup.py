@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.statistics import SURE, finite, student_limit
-from pytest_flagperf.results.figures.units import compared, quantity
+from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome, counted
 from pytest_flagperf.results.verdicts.verdict import Verdict, finished
 
@@ -91,8 +91,9 @@ def speedup(
     many = statistics.median(values)
     unit = one_card.unit or judged_rounds[0].rate_unit
     factor = many / one_card.p_core
+    rounds_of_many = f" ({count(len(values), 'round')}, {len(one_card.many)} of them short)" if one_card.many else ""
     figures = (
-        f"{scaling} scaling: {cards} cards do {quantity(many, unit)},"
+        f"{scaling} scaling: {cards} cards do {quantity(many, unit)}{rounds_of_many},"
         f" one card {quantity(one_card.p_core, unit)} ({one_card.where_from})"
     )
     alone = one_card.values or (one_card.p_core,)
@@ -117,7 +118,8 @@ def _as_busy(verdict: Verdict, many: str, alone: str, *, strict: bool) -> Verdic
     if not verdict.ok and many:
         return replace(verdict, sentence=f"{verdict.sentence}; the machine was busy: {many}")
     if verdict.ok and alone:
-        sentence = f"{verdict.sentence}; the round of one card was slowed down, so the true value may be lower: {alone}"
+        slow = f"the round of one card was slowed down, so the true value may be lower: {alone.partition('; ')[0]}"
+        sentence = f"{verdict.sentence}; {slow}"
         return replace(verdict, warning=True, sentence=sentence)
     return verdict
 

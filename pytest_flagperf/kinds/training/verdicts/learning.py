@@ -48,7 +48,7 @@ def learned(outcome: Outcome) -> Verdict:
     ok = all(passed for passed, _ in checks)
     got = "; ".join(text for passed, text in checks if ok or not passed)
     expected = "a lower loss and a better metric than at the start, by more than noise"
-    sentence = "" if ok else f"round {outcome.round}: the model did not learn: {got}; expected {expected}"
+    sentence = "" if ok else f"round {outcome.round}: the model did not learn: {got}"
     return Verdict("learned", ok, got, expected, sentence)
 
 
@@ -95,10 +95,12 @@ def _of_loss(outcome: Outcome, points: curves.Points) -> tuple[bool, str]:
     before, after = compared(change.before, change.after)
     verb = "fell" if change.after < change.before else "went"
     text = f"the loss {verb} from {before} to {after}" + (" (first and last tenth)" if change.points >= MANY else "")
+    if change.after >= change.before:
+        return False, f"{text}, expected a lower loss"
     if change.chance is None:
         return change.ok, f"{text} ({count(change.points, 'point')}: too few to distinguish that from noise)"
-    if change.ok or change.after >= change.before:
-        return change.ok, text
+    if change.ok:
+        return True, text
     return False, f"{text}; noise alone does that in {quantity(change.chance, 'share')} of all trainings"
 
 
