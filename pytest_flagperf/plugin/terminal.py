@@ -53,18 +53,21 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config.add_cleanup(terminal.close)
 
     column: int | None = None  # where pytest's own line ends, while the progress is on the line below
+    ended: object = None  # pytest's line and where it ended, when a permanent line was last written below
 
     def write(text: str) -> None:
-        nonlocal column
+        nonlocal column, ended
+        line = reporter and reporter.currentfspath and (reporter.currentfspath, reporter._tw.width_of_current_line)
         if column is not None:
             if text == CLEAR:
                 text, column = f"{CLEAR}\x1b[A\x1b[{column + 1}G", None  # up, and to the column
-        elif reporter is not None and reporter.currentfspath:
+        elif reporter is not None and line and line != ended:
             if text.startswith(CLEAR):
-                column = reporter._tw.width_of_current_line
+                column = line[1]
+            elif reporter.showfspath:
+                ended = line
             else:
-                # pytest then starts its next output on a new line.
-                reporter.currentfspath = None
+                reporter.currentfspath = None  # with -v pytest then names its test again
             text = f"\n{text}"
         with suppress(OSError):  # a closed terminal must not fail a round; pytest reports it
             terminal.write(text)
@@ -96,10 +99,9 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     _write_github_summary(summary, terminalreporter.write_line, os.environ)
     # Programs, such as CI systems, can read long lines.
     width = UNLIMITED if "CI" in os.environ else terminalreporter._tw.fullwidth
-    write = line_writer(config)
     summary = replace(summary, next_steps=tuple(_next_steps(run, summary, config, os.environ)))
     for line in summary.lines(width):
-        write(line)
+        line_writer(config)(line)
 
 
 def _run_summary(run: Run) -> RunSummary:
@@ -180,8 +182,7 @@ def _next_steps(run: Run, summary: RunSummary, config: pytest.Config, environmen
 def _program(name: str) -> str:
     """Return the command that starts the program from the current directory."""
     own = Path(sys.executable).parent / name
-    on_path = shutil.which(name)
-    if on_path is not None and Path(on_path) == own:
+    if Path(shutil.which(name) or "") == own:
         return name
     return os.path.relpath(own) if own.is_relative_to(Path.cwd()) else str(own)
 

@@ -99,9 +99,8 @@ def _of_loss(outcome: Outcome, points: curves.Points) -> tuple[bool, str]:
         return False, f"{text}, expected a lower loss"
     if change.chance is None:
         return change.ok, f"{text} ({count(change.points, 'point')}: too few to distinguish that from noise)"
-    if change.ok:
-        return True, text
-    return False, f"{text}; noise alone does that in {quantity(change.chance, 'share')} of all trainings"
+    doubt = "" if change.ok else f"; noise alone does that in {quantity(change.chance, 'share')} of all trainings"
+    return change.ok, f"{text}{doubt}"
 
 
 def _of_metric(outcome: Outcome) -> list[tuple[bool, str]]:
