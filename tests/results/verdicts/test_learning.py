@@ -69,8 +69,7 @@ def test_what_stays_moves_no_more_than_anyway_or_was_met_untrained_is_not_learnt
     good = recorded("converged_1x1")
     assert learned(good).ok
     assert good.target.value is not None
-    there = learned(untrained(good, good.target.value))
-    assert "the untrained model already reaches the target: top1 is 0.900" in there.sentence
+    assert "already reaches the target: top1 is 0.900" in learned(untrained(good, good.target.value)).sentence
     assert not learned(untrained(good, good.quality.last)).ok
     assert learned(untrained(good, None)).ok  # without an evaluation the loss alone decides
     wild = [Evaluation(n, n * 32, float(n), {"top1": value}) for n, value in enumerate([0.93, 0.6] * 5, 1)]
