@@ -47,8 +47,8 @@ def learned(outcome: Outcome) -> Verdict:
     checks = [_of_loss(outcome, points), *_of_metric(outcome)] if points else [(False, "no loss was logged")]
     ok = all(passed for passed, _ in checks)
     got = "; ".join(text for passed, text in checks if ok or not passed)
-    expected = "a lower loss and a better metric than at the start, by more than noise"
-    sentence = "" if ok else f"round {outcome.round}: the model did not learn: {got}"
+    expected = "learn by more than noise"
+    sentence = "" if ok else f"round {outcome.round}: the model did not {expected}: {got}"
     return Verdict("learned", ok, got, expected, sentence)
 
 
@@ -96,7 +96,7 @@ def _of_loss(outcome: Outcome, points: curves.Points) -> tuple[bool, str]:
     verb = "fell" if change.after < change.before else "went"
     text = f"the loss {verb} from {before} to {after}" + (" (first and last tenth)" if change.points >= MANY else "")
     if change.after >= change.before:
-        return False, f"{text}, expected a lower loss"
+        return False, text
     if change.chance is None:
         return change.ok, f"{text} ({count(change.points, 'point')}: too few to distinguish that from noise)"
     doubt = "" if change.ok else f"; noise alone does that in {quantity(change.chance, 'share')} of all trainings"
@@ -121,7 +121,7 @@ def _of_metric(outcome: Outcome) -> list[tuple[bool, str]]:
     text = f"{name} went from {start}, untrained, to {end}"
     if way < least:
         got, expected = compared(way, least, "share")
-        text += f", {got} of the way to the target, expected at least {expected}"
+        text += f", {got} of the way to the target, expected >= {expected}"
     return [(way >= least, text)]
 
 
