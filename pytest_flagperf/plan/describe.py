@@ -12,7 +12,7 @@ from ..catalog import Vendor
 from ..config import OUTCOMES
 from ..kind import kind_of
 from ..runtime import RuntimeRequest, runtimes
-from ..stored.plan import Addition, MeasuredFigure
+from ..stored.plan import MeasuredFigure
 from . import memory
 from .make import Plan
 from .ranks import NamedHost, Placement, expected_placement, rank_processes
@@ -96,7 +96,8 @@ def _facts(plan: Plan, image: str, convergence: str) -> Iterator[str]:
     yield _fact("runtime", plan.runtime)
     if image:
         yield _fact("image", image)
-    yield from _listed("additions", map(_addition, plan.additions))
+    additions = (f"{one.name}: {one.value}, {one.where} (default: {one.reference})" for one in plan.additions)
+    yield from _listed("additions", additions)
     yield _fact("data", _data(plan, words.without_data))
     for item in plan.manifest:
         counts = {"files": item.files, "folders": item.folders, "bytes": item.size}
@@ -157,10 +158,6 @@ def _host_requirements(plan: Plan, vendor: Vendor, lease: str) -> Iterator[str]:
     needs = "".join(f", {need}" for need in [runtimes()[plan.runtime].needs] if need)
     yield _fact("each host", f"Python >= 3.8{needs}{devices}{', the data' if plan.data_dir else ''}")
     yield _fact("monitors", f"the host{', its devices by ' if probes else ''}{', otherwise by '.join(probes)}")
-
-
-def _addition(addition: Addition) -> str:
-    return f"{addition.name}: {addition.value}, {addition.where} (default: {addition.reference})"
 
 
 def _data(plan: Plan, without: str) -> str:

@@ -176,6 +176,7 @@ def _preview(session: pytest.Session, run: Run) -> None:
     from pytest_flagperf.plan import all_additions, too_large
     from pytest_flagperf.report.terminal.table import aligned
     from pytest_flagperf.results.figures.units import count
+    from pytest_flagperf.running.header import cannot_run
     from pytest_flagperf.selection import runnable
 
     write = line_writer(session.config)
@@ -198,8 +199,7 @@ def _preview(session: pytest.Session, run: Run) -> None:
         for line in run.engine.prepare(plans) if is_local(run.engine) else ():
             write(f"flagperf: {line}")
         if session.config.get_verbosity() < 0:  # otherwise the header lists them
-            cannot = [f"cannot run: {case.case}: {case.unsupported}" for case in run.requested if case.unsupported]
-            for line in (*cannot, *(f"note: {note}" for note in run.notes)):
+            for line in (*cannot_run(run.requested), *(f"note: {note}" for note in run.notes)):
                 write(line)
         if not chosen:
             session.testscollected = 0  # pytest then reports that no tests were collected, as for a run

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from pytest_flagperf.case import Case
+from pytest_flagperf.problems import some
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.selection import Absent, Selected, runnable
 from pytest_flagperf.settings import Settings
@@ -24,17 +26,27 @@ def header(run: Run, requested: Sequence[Selected | Absent]) -> list[str]:
     too_large = [selected for selected in ready if hosts is not None and selected.case.nnodes > hosts]
     title = _title(requested, len(ready) - len(too_large))
     lines = [f"flagperf: {title}; reports: {relative(run.directory.path)}", *_throughput_only(run.settings, ready)]
-    lines += [f"  cannot run: {case.case}: {case.unsupported}" for case in requested if case.unsupported]
-    lines += [
-        f"  cannot run here: {selected.case}: needs {selected.case.nnodes} hosts, {hosts} available"
-        for selected in too_large
-    ]
+    lines += [f"  {line}" for line in cannot_run(requested)]
+    reasons = ((selected.case, f"needs {selected.case.nnodes} hosts, {hosts} available") for selected in too_large)
+    lines += [f"  cannot run here: {line}" for line in _by_reason(reasons)]
     lines += _notes(run, ready)
     lines += _baselines(Path(run.settings.baselines), [str(selected.case) for selected in ready])
     if run.settings.resume:
         lines.append(f"  continuing {relative(run.directory.path)}")
     lines += run.engine.header()
     return lines + [f"  note: {note}" for note in (*run.selection.notes, *run.notes)]
+
+
+def cannot_run(requested: Sequence[Selected | Absent]) -> list[str]:
+    """Return a line for each reason why cases cannot run anywhere, with the first of the cases."""
+    return [f"cannot run: {line}" for line in _by_reason((one.case, one.unsupported or "") for one in requested)]
+
+
+def _by_reason(reasons: Iterable[tuple[Case, str]]) -> list[str]:
+    cases: dict[str, list[str]] = {}
+    for case, reason in reasons:
+        cases.setdefault(reason, []).append(str(case))
+    return [f"{some(names)}: {reason}" for reason, names in cases.items() if reason]
 
 
 def _title(requested: Sequence[Selected | Absent], ready: int) -> str:

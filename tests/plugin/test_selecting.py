@@ -59,11 +59,11 @@ def test_selected_cases_are_counted_once_also_with_workers_and_without_the_ones_
         result = toy.run("suites", "-k", "alpha and throughput", "--throughput-only", *workers)
         assert result.ret == 0
         assert result.stdout.str().count("flagperf: 2 cases selected: cpu CPU at small scale; reports: ") == 1
-    result = toy.run("suites", "-k", "alpha", "--nodes=1x1,2x1", "--plan")
+    result = toy.run("suites", "--nodes=1x1,2x1", "--plan")
     result.stdout.fnmatch_lines(
         [
-            "flagperf: 2 cases selected, 1 can run: cpu CPU at small scale; *",
-            "  cannot run here: alpha:plain:CPU:2:1:1: needs 2 hosts, 1 available",
+            "flagperf: 4 cases selected, 2 can run: cpu CPU at small scale; *",
+            "  cannot run here: alpha:plain:CPU:2:1:1, beta:plain:CPU:2:1:1: needs 2 hosts, 1 available",
         ]
     )
     # A run of other tests shows no cases and no suggestion.

@@ -87,7 +87,8 @@ def _from_fault(
     failed = logs[place.rank].failed if place else None
     if failed and str(failed.get("type")) not in sentence:
         sentence = f"{sentence}; its error: {_error(failed)}"
-    return RoundFault(fault.kind or "unknown", host, rank, _with_round(sentence, number), lines)
+    text = sentence if re.match(rf"round {number}\b", sentence) else f"round {number}: {sentence}"
+    return RoundFault(fault.kind or "unknown", host, rank, text, lines)
 
 
 def _with_host(sentence: str, rank: object, host: str | None) -> str:
@@ -95,10 +96,6 @@ def _with_host(sentence: str, rank: object, host: str | None) -> str:
         return sentence
     named, times = re.subn(rf"\brank {rank}\b", f"rank {rank} on {host}".replace("\\", r"\\"), sentence, count=1)
     return named if times else f"{host}: {sentence}"
-
-
-def _with_round(sentence: str, number: int) -> str:
-    return sentence if re.match(rf"round {number}\b", sentence) else f"round {number}: {sentence}"
 
 
 def _logs_on_hosts(end: RoundRecord | None) -> dict[int, str]:

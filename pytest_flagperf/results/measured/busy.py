@@ -99,11 +99,8 @@ def _other_processes(load: HostLoad, report: Mapping[str, Any]) -> str:
         for process in files.objects(report.get("others"))
     ]
     names = f", most of it {', '.join(processes)}" if processes else ""
-    return f"other processes used {_cores(load.others)}{names}"
-
-
-def _cores(used: float | None) -> str:
-    return "an unknown number of cores" if used is None else f"{plain(used, 2)} cores"
+    cores = "an unknown number of" if load.others is None else plain(load.others, 2)
+    return f"other processes used {cores} cores{names}"
 
 
 def own_load_warnings(

@@ -194,11 +194,8 @@ def _software(plan: StoredPlan, init_end: Mapping[str, Any]) -> Iterator[tuple[s
         yield "environment", used["label"]
     if used.get("python"):
         yield "python", used["python"]
-    yield from ((str(name), str(version)) for name, version in sorted(_mapping(init_end.get("libraries")).items()))
+    if isinstance(libraries := init_end.get("libraries"), Mapping):
+        yield from ((str(name), str(version)) for name, version in sorted(libraries.items()))
     checkout = plan.checkout
     if checkout.get("commit"):
         yield "commit", f"{checkout['commit']}{' with changes' if checkout.get('changed') else ''}"
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
