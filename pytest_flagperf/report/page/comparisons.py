@@ -49,12 +49,12 @@ def distribution(rows: Sequence[Row]) -> str:
     reach = max([_LEAST_SPREAD, *(abs(value / _median(row) - 1) for row in shown for value in row.values)])
     cells = []
     for row in shown:
-        interval = row.main.interval
-        low, high = compared(*interval, row.unit) if interval else ("", "")
+        interval = " to ".join(compared(*row.main.interval, row.unit)) if row.main.interval else ""
         variation = "" if row.main.variation is None else quantity(row.main.variation, "share")
-        texts = (Number(f"{low} to {high}"), Number(variation))
+        texts = (Number(interval), Number(variation))
         cells.append((row.linked, Markup(_dots(row, reach)), Number(quantity(row.main.median, row.unit)), *texts))
-    head = ("case", f"rounds, from -{reach:.1%} to +{reach:.1%} of the median", "median", *_STATISTICS)
+    share = quantity(reach, "share")
+    head = ("case", f"rounds, from -{share} to +{share} of the median", "median", *_STATISTICS)
     note = f"Each dot is {_MAIN} of a round, the line is the median, the shade is the 95 % confidence interval."
     return _section("distribution", "Distribution of the rounds", note, table(head, cells), len(shown))
 

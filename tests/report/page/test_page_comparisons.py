@@ -171,7 +171,7 @@ def test_each_round_is_a_dot_around_the_median(tmp_path: Path) -> None:
     places = re.findall(r'<b style="left:([0-9.]+)%">', html)
     assert [round(float(place)) for place in places] == [26, 50, 98]
     text = text_of(html)
-    assert "rounds, from -4.0% to +4.0% of the median" in text
+    assert "rounds, from -4.0 % to +4.0 % of the median" in text
     assert "95 % confidence interval of the mean" in text
     assert comparisons.distribution([row(recorded("converged_1x1"))]) == ""
 

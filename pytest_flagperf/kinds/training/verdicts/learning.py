@@ -117,7 +117,7 @@ def _of_metric(outcome: Outcome) -> list[tuple[bool, str]]:
     if target.direction not in ("higher", "lower") or outcome.parity_samples is not None:
         # A parity training is short: its metric may not have moved yet, so only the loss is judged.
         return []
-    way, least = (after - before) / (target.value - before), _least_way(outcome, before)
+    way, least = (after - before) / (target.value - before) + 0.0, _least_way(outcome, before)  # + 0.0: never -0.0
     text = f"{name} went from {start}, untrained, to {end}"
     if way < least:
         got, expected = compared(way, least, "share")
