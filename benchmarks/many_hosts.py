@@ -221,7 +221,7 @@ def measure() -> Section:
 def goals(found: Sequence[Cost]) -> Iterator[Goal]:
     """Yield the goals of the largest number of hosts, and the one of the curve's shape."""
     most = found[-1]
-    yield Goal(f"{most.hosts:,} hosts: CPU to start and to end", 10, most.cpu_s, "s", noise=0.2)
+    yield Goal(f"{most.hosts:,} hosts: CPU to start and to end", 20, most.cpu_s, "s", noise=0.2)
     yield Goal(f"{most.hosts:,} hosts: CPU while it runs", 10, most.running * 100, "% of a core", noise=0.2)
     yield Goal(f"{most.hosts:,} hosts: memory", 1024, most.memory_mib, "MiB", noise=0.1)
     share = square_share({one.hosts: one.cpu_s for one in found}, most.hosts)

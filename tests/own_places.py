@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.hosts.deploy import cache_root, pack
+from flagperf_driver.node.folder import cache_root
+from pytest_flagperf.hosts.deploy import pack
+from pytest_flagperf.hosts.stream import STREAMS
 from tests.helpers.processes import ancestors, running
 from tests.lab.place import Place, traces
 
@@ -102,6 +104,8 @@ def link(path: Path) -> None:
 
 def left_in_own_places() -> list[str]:
     """Processes that the session started, and ranks' temporary folders in its TMPDIR."""
+    for stream in list(STREAMS.open):
+        stream.close()  # its process would end with this one
     processes = [f"process {pid}: {words[:200]}" for pid, words in _processes()]
     return processes + sorted(map(str, Path(os.environ[_OWN], "tmp").glob("pytest-flagperf-*/tmp/*")))
 

@@ -1,4 +1,14 @@
-"""Take the pictures of docs/images; docs/screens.md has the commands.
+"""Take the pictures of docs/images: of a run of ``make bench``, of a training that failed, and of made-up nights.
+
+    make bench BENCH=--reports=pictures/reports
+    .venv/bin/python -m pytest suites/gpt_oss_20b --nodes=1x1 --set=learning_rate=0.0 --reports=pictures/reports
+    .venv/bin/flagperf report --all pictures/reports
+    .venv/bin/python -m tools.pictures --nights=pictures/nights
+    cd pictures/nights
+    flagperf compare run20261113020000 run20261124020000 --html ../compared.html
+    cd ../..
+    .venv/bin/python -m tools.pictures pictures/reports/RUN/report.html docs/images/report.png --height=650
+    .venv/bin/python -m tools.pictures pictures/compared.html docs/images/history.png --height=345 --at=History
 
 ``PAGE PICTURE`` takes a picture of a page. ``--nights=FOLDER`` writes made-up runs of 21 nights, for the pictures of a
 comparison and of a history: one model is slower from a night on, another was faster for some nights.

@@ -2,14 +2,12 @@
 
 ``python -m flagperf_driver.node.preflight_facts`` reads requests as JSON lines from stdin and ends with stdin:
 ``ping`` returns the clock, ``check`` returns the facts of ``collect_facts`` and may open a port, and ``connect`` tries
-to reach the ports of other hosts. While the facts are collected, ``call`` passes a request to another module.
-With ``become`` the process runs another module from then on.
+to reach the ports of other hosts.
 """
 
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import os
 import shutil
@@ -28,9 +26,7 @@ from typing import Any, Callable, Mapping, Sequence
 from flagperf_driver import ports
 from flagperf_driver.node import device_lease, orphans, processes
 from flagperf_driver.node.agent import oom
-from flagperf_driver.node.deployed_code import CODE_ROOT, module_argv
 from flagperf_driver.node.folder import cache_root, has_no_inodes, scratch
-from flagperf_driver.node.request_server import respond
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.foreign_processes import is_elsewhere, serves_others
 from flagperf_driver.node.users import user_name
@@ -298,12 +294,6 @@ def obey(order: Mapping[str, Any]) -> None:
         _send({"type": "pong", "t": order["t"], "clock_ms": time.time() * 1000})
     elif order["op"] == "connect":
         _send({"type": "connected", "failed": connect(order["places"], order["timeout_s"])})
-    elif order["op"] == "call":
-        respond(importlib.import_module(order["module"]).handle, order["request"])
-    elif order["op"] == "become":
-        _send({"type": "ready", "path": str(CODE_ROOT)})
-        argv = module_argv(sys.executable, str(CODE_ROOT), order["module"])
-        os.execv(argv[0], argv)  # noqa: S606 - no shell
     else:
         threading.Thread(target=_check, args=[order["options"]], daemon=True).start()
 

@@ -20,14 +20,10 @@ class RequestError(Exception):
 
 def serve(handle: Callable[[Request], Answer]) -> None:
     """Pass the request on stdin to ``handle`` and send its answer, or the error that it raised."""
-    if line := sys.stdin.buffer.readline():
-        respond(handle, json.loads(line))
-
-
-def respond(handle: Callable[[Request], Answer], request: Request) -> None:
-    """Send the answer to a request, or the error that it raised."""
+    if not (line := sys.stdin.buffer.readline()):
+        return
     try:
-        send("answer", **handle(request))
+        send("answer", **handle(json.loads(line)))
     except RequestError as error:
         send("error", sentence=str(error))
     except OSError as error:

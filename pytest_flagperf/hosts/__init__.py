@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -51,12 +51,8 @@ class Channel(Protocol):
     def receive(self, timeout_s: float) -> Message | None:
         """Return the next message; None after the end of the program. TimeoutError after ``timeout_s``."""
 
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when a message may have arrived; -1 without a descriptor."""
-
-    @property
-    def needs_looks(self) -> bool:
-        """Whether the descriptor does not show when something arrives: no descriptor, or the output has ended."""
+    def on_arrival(self, call: Callable[[], None]) -> bool:
+        """Call the function when a message may have arrived or the end has come; False if nothing tells when."""
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         """Close the connection, wait for the program's end, kill it after ``timeout_s``; return its exit code."""
@@ -95,6 +91,12 @@ class Host(Protocol):
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Channel:
         """Start a program and connect to it; a terminal's Ctrl-C does not reach it."""
+
+    def put(self, digest: str, archive: Callable[[], bytes]) -> str:
+        """Return the folder of the code with this digest on the host; send its archive if the host lacks it."""
+
+    def connect(self, path: str) -> Channel:
+        """Connect to the host's Unix socket ``path``; HostError if nobody listens there."""
 
     def forward(self, path: str) -> str:
         """Return the path of a local Unix socket that leads to the host's socket ``path`` until the host is closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ _PORTS = range(1, 65536)
 _SYNTAX = "host, user@host, host:port or [IPv6 address]:port, optionally with name= in front"
 _LONGEST = 200  # characters of a host's name, which names folders
 _LONGEST_LABEL = 63
+HOST_WORD = "{host}"
 _Text = Annotated[str, Rule("a string that is not empty", bool)]
 _User = Annotated[str, Rule("a user name of letters, digits, . _ - and @", _USER.fullmatch)]
 _Python = Annotated[
@@ -33,6 +35,17 @@ _Hosts = Annotated[tuple[str, ...], Rule("a list of at least one host, each a st
 _Port = Annotated[int, Rule("a whole number from 1 to 65535", _PORTS.__contains__)]
 _Count = Annotated[int, Rule("a whole number larger than 0", lambda count: count > 0)]
 _GiB = Annotated[float, Rule("a number of GiB larger than 0", lambda gib: 0 < gib < math.inf)]
+
+
+def _is_command(text: str) -> bool:
+    try:
+        return HOST_WORD in text and HOST_WORD not in shlex.split(text)[0]
+    except ValueError:  # a quotation mark is missing
+        return False
+
+
+_Reach = Annotated[str, Rule(f"the words of a command, then {HOST_WORD}", _is_command)]
+_OF_SSH = ("user", "port", "key", "known_hosts", "gateway")
 
 
 class ClusterError(Problems):
@@ -65,6 +78,8 @@ class ClusterConfig:
     """File with the host keys; default: the files of the SSH configuration."""
     gateway: _Text | None = None
     """A jump host through which all other hosts are reached."""
+    reach: _Reach | None = None
+    """The command that runs what follows it on ``{host}`` and passes its input and output. Default: SSH."""
     python: _Python = "python3"
     """The Python >= 3.8 that runs the agent on the hosts."""
     source: str = "--cluster"
@@ -82,7 +97,7 @@ class ClusterConfig:
     def addresses(self) -> tuple[Address, ...]:
         """Return all hosts; ClusterError with all problems."""
         problems: list[str] = []
-        addresses = tuple(_addresses(self.hosts, f"{self.source}: hosts", problems))
+        addresses = tuple(_addresses(self.hosts, f"{self.source}: hosts", problems, self.reach is not None))
         if problems:
             raise ClusterError(problems)
         return addresses
@@ -100,7 +115,11 @@ def read_cluster(table: Mapping[str, Any], file: Path) -> ClusterConfig:
             problems.append(f"{file}: cluster.{name}: {shown(values.pop(name))}: {problem}")
     if "key" in values and not Path(values["key"]).is_file():
         problems.append(f"{file}: cluster.key: {values['key']}: file not found")
-    list(_addresses(values.get("hosts", ()), f"{file}: cluster.hosts", problems))
+    if "reach" in values:
+        problems += [
+            f"{file}: cluster.{name} has no effect with reach: remove it" for name in _OF_SSH if name in values
+        ]
+    list(_addresses(values.get("hosts", ()), f"{file}: cluster.hosts", problems, "reach" in values))
     if "gateway" in values:
         list(_addresses([values["gateway"]], f"{file}: cluster.gateway", problems))
     if problems:
@@ -135,7 +154,7 @@ def parse_host(text: str) -> Address | None:
     return Address(name or plain, host, user or None, int(port) if port else None)
 
 
-def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterator[Address]:
+def _addresses(hosts: Sequence[str], where: str, problems: list[str], by_command: bool = False) -> Iterator[Address]:
     seen: dict[str, str] = {}
     # A password with a comma is split into two entries.
     with_user = any("@" in text for text in hosts)
@@ -147,6 +166,8 @@ def _addresses(hosts: Sequence[str], where: str, problems: list[str]) -> Iterato
                 f"{where}: {shown(public)}: expected {_SYNTAX}; ports are 1 to 65535, names have at"
                 f" most {_LONGEST} characters, and passwords are not allowed"
             )
+        elif by_command and (address.user or address.port):
+            problems.append(f"{where}: {shown(redaction.hosts(text))}: expected no user and no port with reach")
         elif address.name in seen:
             other = seen[address.name]
             problems.append(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import importlib.util
 import io
@@ -11,29 +10,25 @@ import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import flagperf_driver
+from flagperf_driver.node.deployed_code import module_argv
 
-from . import Channel, Host, HostError, Message, bootstrap
-from .remote import RemoteHost
+from . import Channel, Host, HostError, HostLost, Message
 from .replies import TEXT, CheckedChannel, Shape, check
 
 Report = Callable[[str], None]
 _TIMEOUT_S = 120.0
 _CLOSE_S = 5.0
-_BOOTSTRAP = Path(bootstrap.__file__).read_text("utf-8")
 _SWEEP_MODULE = "flagperf_driver.node.orphans"
 _SWEPT: Shape = {"swept": [TEXT], "problems": [TEXT]}
 _ENDS = ("answer", "error")  # the types of a module's last message
 _NVML_MODULE = "pynvml"  # imported by the sampler where it reads devices with NVML
-
-cache_root = bootstrap.cache_root
 
 
 @dataclass(frozen=True)
@@ -49,113 +44,26 @@ class Code:
         return zlib.compress(self.raw, 6)
 
 
-class Helper:
-    """The process of the code that checks a host: it answers light calls, and becomes the next module started there.
-
-    A further session costs the controller more than all messages in it. A host without a connection has no helper.
-    """
-
-    def __init__(self, host: Host, code: Code, channel: Channel) -> None:
-        self.channel = channel
-        self.code = code
-        self.is_lent = False
-        self._host = host
-        self._early: list[Message] = []  # messages that arrived before they were expected
-        self._waits = False  # for the answer of a call that took too long
-
-    def expect(self, deadline: float, *types: str) -> Message | None:
-        """Return the next message of one of these types; None after the end of the process."""
-        for message in self._early:
-            if message["type"] in types:
-                self._early.remove(message)
-                return message
-        while (received := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
-            if received["type"] in types:
-                return received
-            self._early.append(received)
-        return None
-
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Let the light calls of the block use the process."""
-        if not isinstance(self._host, RemoteHost):
-            yield
-            return
-        self.is_lent, _HELPERS[self._host] = True, self
-        try:
-            yield
-        finally:
-            del _HELPERS[self._host]
-            self.is_lent = False
-
-    def keep(self) -> None:
-        """Let the next module that is started on the host use the process."""
-        if isinstance(self._host, RemoteHost) and not self._waits:
-            _HELPERS[self._host] = self
-        else:
-            self.close()
-
-    def close(self) -> None:
-        with suppress(HostError):
-            self.channel.close(1.0)
-
-    def call(self, module: str, request: Message, deadline: float) -> Message:
-        """Return the answer or the error of a module."""
-        if self._waits:
-            raise HostError(f"{self._host.name}: an earlier request was not answered")
-        self._waits = True
-        self.channel.send({"op": "call", "module": module, "request": request})
-        try:
-            message = self.expect(deadline, *_ENDS)
-        except TimeoutError as late:
-            raise HostError(f"{self._host.name}: {module} did not answer in time") from late
-        if message is None:
-            raise HostError(f"{self._host.name}: {module} ended without an answer")
-        self._waits = False
-        return message
-
-    def becomes(self, module: str) -> bool:
-        """Return True if the process runs the module from now on, False if it or its connection has ended meanwhile."""
-        with suppress(HostError, TimeoutError):
-            self.channel.send({"op": "become", "module": module})
-            if self.expect(time.monotonic() + _TIMEOUT_S, "ready") is not None:
-                return True
-        self.close()
-        return False
-
-
-_HELPERS: WeakKeyDictionary[Host, Helper] = WeakKeyDictionary()
-
-
 def pack(trees: Mapping[str, Path]) -> Code:
     """Pack ``flagperf_driver`` and each of ``trees``, a folder or a file, under its relative name."""
     raw = _archive(dict(_files({**_library(), "flagperf_driver": Path(flagperf_driver.__file__).parent, **trees})))
     return Code(hashlib.sha256(raw).hexdigest()[:32], raw)
 
 
-def stage(host: Host, code: Code) -> str:
-    """Deploy the code and return its folder on the host."""
-    with _bootstrap(host, "stage", code.digest) as channel:
-        return _deliver(host, channel, code, "the code")
+def stage(host: Host, code: Code, report: Report = lambda _: None) -> str:
+    """Deploy the code and return its folder on the host; ``report`` is called if it must be copied to the host."""
+
+    def archive() -> bytes:
+        report(f"copying the code ({len(code.archive) / 1e6:.1f} MB)")
+        return code.archive
+
+    return host.put(code.digest, archive)
 
 
 def open_module(host: Host, code: Code, module: str, report: Report = lambda _: None) -> Channel:
-    """Start a module of the code in an isolated interpreter and return the connection to it.
-
-    ``report`` is called if the code must be copied to the host.
-    """
-    helper = _HELPERS.pop(host, None)
-    if helper is not None and helper.code != code:
-        helper.close()
-    elif helper is not None and helper.becomes(module):
-        return helper.channel
-    channel = _start_bootstrap(host, "boot", code.digest, module)
-    try:
-        _deliver(host, channel, code, module, report)
-    except BaseException:
-        channel.close(0.0)
-        raise
-    return channel
+    """Start a module of the code in an isolated interpreter and return the connection to it."""
+    argv = module_argv(host.python, stage(host, code, report), module)
+    return CheckedChannel(host.name, host.open(argv))
 
 
 def call_module(
@@ -167,23 +75,21 @@ def call_module(
     timeout_s: float,
     shape: Shape,
     on_message: Callable[[Message], None] = lambda _: None,
-    light: bool = False,
 ) -> dict[str, Any]:
     """Send one request to a module and return its answer, checked by ``shape``.
 
-    Earlier messages are passed to ``on_message``. A helper that is lent answers ``light`` requests: without long work.
+    Earlier messages are passed to ``on_message``.
     """
     deadline = time.monotonic() + timeout_s
-    helper = _HELPERS.get(host) if light else None
-    if helper is not None and helper.is_lent and helper.code == code:
-        message = helper.call(module, request, deadline)
-    else:
-        with _bootstrap(host, "boot", code.digest, module) as channel:
-            _deliver(host, channel, code, module)
-            with suppress(HostError):  # the program has ended: its message, read next, has the reason
-                channel.send(request)
-            while (message := _next(host, channel, module, deadline)).get("type") not in _ENDS:
-                on_message(message)
+    channel, close_s = open_module(host, code, module), 0.0
+    try:
+        with suppress(HostError):  # the program has ended: its message, read next, has the reason
+            channel.send(request)
+        while (message := _next(host, channel, module, deadline)).get("type") not in _ENDS:
+            on_message(message)
+        close_s = _CLOSE_S
+    finally:
+        channel.close(close_s)
     if message["type"] == "error":
         raise HostError(f"{host.name}: {message.get('sentence')}")
     check(host.name, message, shape, "answer")
@@ -202,32 +108,17 @@ def sweep(host: Host, code: Code, log_dir: str, docker: str | None) -> tuple[lis
 
 def attach(host: Host, log_dir: str) -> Channel:
     """Return a connection to the running agent that logs to ``log_dir``."""
-    return _start_bootstrap(host, "attach", log_dir)
-
-
-def _start_bootstrap(host: Host, *words: str) -> Channel:
-    return CheckedChannel(host.name, host.open([host.python, "-I", "-S", "-c", _BOOTSTRAP, *words]))
-
-
-@contextmanager
-def _bootstrap(host: Host, *words: str) -> Iterator[Channel]:
-    channel = _start_bootstrap(host, *words)
     try:
-        yield channel
-    except BaseException:
-        channel.close(0.0)
+        return CheckedChannel(host.name, host.connect(f"{log_dir}/agent.sock"))
+    except HostLost:
         raise
-    channel.close(_CLOSE_S)
-
-
-def _deliver(host: Host, channel: Channel, code: Code, module: str, report: Report = lambda _: None) -> str:
-    """Send the code if the host does not have it; return its folder."""
-    deadline = time.monotonic() + _TIMEOUT_S
-    while (message := _next(host, channel, module, deadline)).get("type") != "ready":
-        if message.get("type") == "need":
-            report(f"copying the code ({len(code.archive) / 1e6:.1f} MB)")
-            channel.send({"op": "code", "archive": base64.b64encode(code.archive).decode()})
-    return str(message["path"])
+    except HostError as error:
+        left = host.run(["cat", f"{log_dir}/agent.json"], timeout_s=_TIMEOUT_S).out.strip()
+        last = f"the last agent's message: {left}" if left else "no agent left a message"
+        where = f"no agent listens in {log_dir} ({str(error).rpartition(': ')[2]})"
+        raise HostError(
+            f"the agent is not running: the host was restarted, or the agent was killed: {where}; {last}"
+        ) from error
 
 
 def _next(host: Host, channel: Channel, module: str, deadline: float) -> Message:

@@ -18,14 +18,14 @@ from pytest_flagperf.problems import some
 
 from . import Host, HostError
 from .cluster import ClusterConfig
-from .local import LocalHost
+from .local import CommandHost, LocalHost
 
 T = TypeVar("T")
 
 AT_ONCE = 64
 _OTHER_FILES, _FILES_PER_HOST = 200, 8
-"""Open files of the controller: a connection over SSH has 3 and each further session 2, one through srun has 5, and
-a lock between two starts 1."""
+"""Open files of the controller: a connection has up to 3 and each program whose lines are read 2, and a lock between
+two starts 1."""
 _MANY = 32
 """With more hosts than these, the threads for them stay on one core."""
 SHOWN = 8
@@ -165,8 +165,10 @@ def local_pool() -> HostPool:
 
 def cluster_pool(conf: ClusterConfig) -> HostPool:
     """Return the hosts of a cluster; connections are made when needed."""
+    allow_descriptors(len(conf.hosts))
+    if conf.reach:
+        return HostPool(tuple(CommandHost(address, conf) for address in conf.addresses()))
     need("fabric")
     from .ssh import ssh_hosts  # imported only for clusters, since it is slow
 
-    allow_descriptors(len(conf.hosts))
     return HostPool(ssh_hosts(conf))

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import threading
-import time
 import types
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
@@ -67,9 +64,6 @@ _DEVICE: Shape = {
 _CHECKED: Shape = {"parts": COUNT, "files": COUNT, "bytes": COUNT}
 
 REPLIES: Shape = {
-    # The start of the code on a host: bootstrap.py.
-    "need": {},
-    "ready": {"path": PATH},
     # A module that answers one request: flagperf_driver/node/request_server.py. The caller checks its answer.
     "progress": {"line": TEXT},
     "answer": {},
@@ -152,12 +146,8 @@ class CheckedChannel:
             check_reply(self._host, message)
         return message
 
-    def fileno(self) -> int:
-        return self._channel.fileno()
-
-    @property
-    def needs_looks(self) -> bool:
-        return self._channel.needs_looks
+    def on_arrival(self, call: Callable[[], None]) -> bool:
+        return self._channel.on_arrival(call)
 
     def close(self, timeout_s: float = 5.0) -> int | None:
         return self._channel.close(timeout_s)
@@ -231,24 +221,3 @@ def _outline(value: object) -> str:
 
 
 _CHECK = Check(lambda _, value: _short(value))
-
-
-class LineChannel(ABC):
-    """Reads one JSON object from each line, by one reader at a time; other lines are skipped."""
-
-    def __init__(self, host: str) -> None:
-        self._reading = threading.Lock()
-        self._host_name = host
-
-    def receive(self, timeout_s: float) -> Message | None:
-        deadline = time.monotonic() + timeout_s
-        with self._reading:
-            while (line := self._line(deadline)) is not None:
-                message = parse_line(self._host_name, line)
-                if message is not None:
-                    return message
-        return None
-
-    @abstractmethod
-    def _line(self, deadline: float) -> bytes | None:
-        """Return the next line; None at the end, TimeoutError at the deadline."""

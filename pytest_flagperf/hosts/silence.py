@@ -1,16 +1,16 @@
 """What silence means on the controller's side: who may be silent for how long.
 
-* A connection that was silent for ``PING_S`` seconds is pinged, later with many hosts (``ping_s``); after ``LINK_S``
-  without an answer the host is lost.
-* The agent of a host on another machine gives up its controller after ``CONTROLLER_S`` without a message, and the relay
-  of a Slurm node after ``RELAY_S``. An agent on the controller's machine sees the end of its pipe.
+* The process on a host, and the controller, send a sign of life after ``PING_S`` seconds of silence, later with many
+  hosts (``ping_s``); ``LINK_S`` after it is due the host is lost, and after ``RELAY_S`` the controller.
+* The agent of a host on another machine gives up its controller after ``CONTROLLER_S`` without a message. An agent on
+  the controller's machine sees the end of its pipe.
 * An agent that watches ranks sends a beat every ``BEAT_S``, and samples every ``SAMPLES_S``; one that is silent for
   longer than ``AGENT_S`` is stuck.
 * A request to an agent has an answer within ``ANSWER_S``.
 
 All hosts of a round together send at most ``RATE`` signs of life of a kind in a second, so that many hosts do not keep
-the controller busy: ``every_s``. With 1,024 hosts, beats and samples come every 10 s, and a host that is silent for
-15 s is pinged.
+the controller busy: ``every_s``. With 1,024 hosts, beats and samples come every 10 s, and a host that has sent nothing
+else for 15 s sends a sign of life.
 
 ``flagperf_driver/node/silence.py`` is the table of the hosts' side, and ``stored/live_record.py`` says when the
 controller itself counts as silent.
@@ -35,7 +35,7 @@ def every_s(seconds: float, hosts: int) -> float:
 
 
 def ping_s(hosts: int) -> float:
-    """Return the silence of a host, of so many, after which it is pinged: its next beat is late."""
+    """Return the silence after which one of so many hosts sends a sign of life: the beat of its agent is late."""
     return max(PING_S, 1.5 * hosts / RATE)
 
 

@@ -1,50 +1,39 @@
-"""Hosts over SSH: a permanent connection, the detection of its loss, and messages if it cannot be opened.
+"""Hosts over SSH: a permanent connection by fabric with one channel, and messages if it cannot be opened.
 
-paramiko waits forever on a connection that is cut or whose host hangs, and its keepalive requests no answer.
-Therefore each connection that is silent is pinged, and given up after eight seconds without an answer (silence.py).
-The thread of paramiko that reads the connection sends these pings when it has nothing to read: with 1,024 hosts, one
-more thread for each keeps a core busy.
+paramiko waits forever on a connection that is cut or whose host hangs: stream.py finds that.
 """
 
 from __future__ import annotations
 
-import base64
-import errno
-import hmac
 import logging
-import math
 import os
 import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any
 
 import fabric
 import paramiko
-from paramiko.common import cMSG_GLOBAL_REQUEST
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from flagperf_driver.ports import reach
 
 from . import HostError, HostLost, silence
 from .cluster import Address, ClusterConfig, parse_host
-from .remote import RemoteHost
-from .session import Stream
+from .stream import HostStream
+from .stream_host import StreamHost
 
 CONNECT_S = 10.0
-# sshd allows ten sessions a connection by default; the other two may still be ending.
-SESSIONS = 8
-_BUSY_S = 0.05
-_KEEPALIVE = "keepalive@openssh.com"
+_END_S = 5.0
 # How long paramiko's thread waits for data before it looks around; its own 0.1 s keep a core busy with 1,000 hosts.
-_LOOK_S = 1.0
-_READ_BYTES = 1 << 16
-_CERTIFICATE = "-cert.pub"
+_LOOK_S = 2.0
+_READ_BYTES = 1 << 18
+_STDERR_BYTES = 8192
 # Faster than paramiko's first choice: 100 MB in 0.6 s instead of 0.9 to 1.4 s.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
@@ -62,206 +51,103 @@ def ssh_hosts(conf: ClusterConfig) -> tuple[SSHHost, ...]:
     return tuple(SSHHost(address, conf, config, gateway) for address in conf.addresses())
 
 
-class _Wire:
-    """A connection's socket: it reads ahead for paramiko, and pings the other end while that is silent."""
+class SSHCarrier:
+    """A connection whose only channel runs the host's Python; a lost connection is not reopened."""
 
-    def __init__(self, sock: Any) -> None:
-        self._sock = sock
-        self._ahead = b""
-        self._writing = False
-        self._every_s = math.inf
-        self._ping: Callable[[], None] = _nothing
-        self._waiting = threading.Lock()  # a writing thread that is blocked looks around, too
-        self._received_at = self._looked_at = time.monotonic()
-        self._waited_s: float | None = None  # seconds without an answer since a ping
-        self.reason = "the other end closed it"  # the reason of a loss
+    by = "ssh"
+    greeting_s = 60.0
 
-    def recv(self, size: int) -> bytes:
-        """Return received data; paramiko's thread calls this twice for each message."""
-        if not self._ahead:
-            self._ahead = self._receive()
-        data, self._ahead = self._ahead[:size], self._ahead[size:]
-        return data
-
-    def _receive(self) -> bytes:
+    def __init__(self, link: Link, command: Sequence[str]) -> None:
+        self._link = link
+        self._errors = bytearray()
         try:
-            data: bytes = self._sock.recv(_READ_BYTES)
-        except OSError as error:
-            if isinstance(error, TimeoutError):
-                # paramiko ignores a TimeoutError, also the kernel's when it gives up the connection.
-                if not self._is_late() and error.errno is None:
-                    raise
-                error = self._given_up()
-            self.reason = _text(error)
-            raise error from None
-        with self._waiting:
-            self._received_at = time.monotonic()
-            answered, self._waited_s = self._waited_s is not None, None
-        if answered:
-            self._sock.settimeout(self._every_s)
-        return data
+            self._channel = link.transport.open_session(timeout=CONNECT_S)
+            self._channel.exec_command("exec " + shlex.join(command))
+            self._channel.fileno()  # from now on it notes arriving output
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            link.close()
+            raise HostLost(f"{link.name}: sshd cannot start a command: {_text(error)}") from error
 
-    def send(self, data: bytes) -> int:
-        """Send data; after a TimeoutError, paramiko's writing thread keeps its lock and calls this again."""
-        self._writing = True
+    def fileno(self) -> int:
+        return int(self._channel.fileno())
+
+    def read(self) -> bytes | None:
+        over = self._channel.eof_received or self._channel.closed  # read before the data that arrived until then
+        while self._channel.recv_stderr_ready():
+            self._errors += self._channel.recv_stderr(_READ_BYTES)
+            del self._errors[:-_STDERR_BYTES]
+        if self._channel.recv_ready():
+            return bytes(self._channel.recv(_READ_BYTES))
+        return b"" if over else None
+
+    def write(self, data: bytes) -> None:
         try:
-            sent: int = self._sock.send(data)
-        except TimeoutError:
-            if not self._is_late():
-                raise
-            raise self._given_up() from None
-        self._writing = False
-        return sent
+            while data:
+                sent = self._channel.send(data)
+                if not sent:
+                    raise OSError("it was closed")
+                data = data[sent:]
+        except (EOFError, paramiko.SSHException) as error:
+            raise OSError(_text(error)) from error
 
-    def ping_when_silent(self, every_s: float, ping: Callable[[], None]) -> None:
-        """From now on, ping the other end when it has been silent for so long."""
-        self._every_s, self._ping = every_s, ping
-        self._sock.settimeout(every_s)
+    def code(self) -> int | None:
+        self._channel.status_event.wait(_END_S)
+        code = self._channel.exit_status
+        return code if code >= 0 else None
 
-    def expect(self) -> None:
-        """Expect an answer, from now on."""
-        with self._waiting:
-            self._expect()
-
-    def _expect(self) -> None:
-        self._looked_at, self._waited_s = time.monotonic(), 0.0
-        self._sock.settimeout(_LOOK_S)
-
-    def _is_late(self) -> bool:
-        """Return True if the other end has not answered in time; ping it if it has been silent for long."""
-        with self._waiting:
-            now = time.monotonic()
-            if self._waited_s is not None:
-                # A longer pause is one of this process, which may have been stopped, or waited for a busy core.
-                self._waited_s += min(now - self._looked_at, 2 * _LOOK_S)
-                self._looked_at = now
-                return self._waited_s > silence.LINK_S
-            if now - self._received_at < self._every_s:
-                return False
-            self._expect()
-        if not self._writing:  # else the data that wait are as good as a ping
-            self._ping()
-        return False
-
-    def _given_up(self) -> OSError:
-        self.reason = f"no answer for {silence.LINK_S:g} s"
-        return ConnectionAbortedError(errno.ECONNABORTED, self.reason)
-
-    def settimeout(self, _: float) -> None:
-        self._sock.settimeout(_LOOK_S)
+    def last_words(self) -> str:
+        if self.code() is None:
+            return self._link.why_lost() or "the other end closed it"
+        lines = self._errors.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "no output"
 
     def close(self) -> None:
-        """Close the socket; ``recv`` ends at once, not when its timeout has passed."""
-        with suppress(OSError, EOFError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        with suppress(EOFError):  # a channel of a gateway whose connection has ended
-            self._sock.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sock, name)
-
-
-def _nothing(*_: object) -> None:
-    """Do nothing."""
+        self._link.close()
+        self._channel.close()  # its descriptors; first, it would wait for a host that hangs
 
 
 class Link:
-    """An open connection; a lost connection is not reopened."""
-
-    errors = (paramiko.SSHException,)
+    """An open connection over SSH, and the connections to it through a gateway."""
 
     def __init__(
         self, address: Address, conf: ClusterConfig, config: fabric.Config, by: fabric.Connection | None = None
     ) -> None:
-        self._name = address.name
+        self.name = address.name
         self._conf = conf
-        self._lost_because = ""
-        self._sessions = 0
-        self._free = threading.Condition()
-        self._pinging = threading.Lock()
-        self._wires: list[_Wire] = []
         self.connection = connection(address, conf, config, by)
         self._chain = [link for link in _connection_chain(self.connection) if link is not by]
         try:
             self._open()
         except BaseException:
-            self._hang_up()
+            self.close()
             raise
         self.transport: paramiko.Transport = self.connection.transport
-        every_s = silence.ping_s(len(conf.hosts))
-        for link, wire in zip(reversed(self._chain), self._wires, strict=True):
-            wire.ping_when_silent(every_s, partial(_ping, link.transport))
-            # paramiko ends the handshake again, and its timer, after each message.
-            link.transport.packetizer.complete_handshake = _nothing
-
-    def start(self, command: str, deadline: float) -> paramiko.Channel:
-        """Start a command in a session of its own; wait if too many are in use. ``release`` closes it."""
-        channel = self._session(deadline)
-        try:
-            channel.fileno()  # from now on it notes arriving output
-            channel.exec_command(command)
-        except (OSError, EOFError, paramiko.SSHException) as error:
-            self.release(channel)
-            self.check()
-            raise HostError(f"{self._name}: sshd cannot start a command: {error}") from error
-        return channel
-
-    def _session(self, deadline: float) -> paramiko.Channel:
-        while True:
-            with self._free:
-                if not self._free.wait_for(lambda: self._sessions < SESSIONS, deadline - time.monotonic()):
-                    raise HostError(f"{self._name}: all {SESSIONS} sessions of the connection are in use")
-                self._sessions += 1
-            try:
-                return self.transport.open_session(timeout=max(0.1, deadline - time.monotonic()))
-            except paramiko.ChannelException as error:
-                self._count_down()
-                # sshd may allow fewer sessions, or still count a session that has just ended.
-                if time.monotonic() > deadline:
-                    raise HostError(f"{self._name}: sshd allows no further session: {error.text}") from error
-                time.sleep(_BUSY_S)
-            except (paramiko.SSHException, OSError, EOFError) as error:
-                self._count_down()
-                self.check()
-                raise HostError(f"{self._name}: cannot open a session: {_text(error)}") from error
-
-    def release(self, stream: Stream) -> None:
-        stream.close()  # type: ignore[attr-defined]
-        self._count_down()
-
-    def check(self) -> None:
-        """Raise HostLost unless the other end answers."""
-        if self.transport.is_active():
-            self._wait_for_answer()
-        if not self.transport.is_active():
-            self._raise_lost()
+        for link in self._chain:
+            link.transport.sock.settimeout(_LOOK_S)
 
     @property
     def lost(self) -> bool:
         return not self.transport.is_active()
 
+    def answers(self) -> bool:
+        """Return True if the other end opens a channel."""
+        try:
+            self.transport.open_session(timeout=CONNECT_S).close()
+        except (OSError, EOFError, paramiko.SSHException):
+            return False
+        return True
+
+    def why_lost(self) -> str:
+        error = self.transport.get_exception()
+        return "" if error is None or isinstance(error, EOFError) else _text(error)
+
     def close(self) -> None:
-        with self._free:
-            self._lost_because = self._lost_because or "it was closed"
-        self._hang_up()
-        self.transport.join(CONNECT_S)
-
-    def _raise_lost(self) -> NoReturn:
-        with self._free:
-            self._lost_because = self._lost_because or self._wires[-1].reason
-        raise HostLost(f"{self._name}: the connection is lost: {self._lost_because}")
-
-    def _count_down(self) -> None:
-        with self._free:
-            self._sessions -= 1
-            self._free.notify_all()
-
-    def _wait_for_answer(self) -> None:
-        """Ping the other end; return when it answers or the connection is lost."""
-        with self._pinging, suppress(paramiko.SSHException, OSError, EOFError):
-            for wire in self._wires:
-                wire.expect()
-            self.transport.global_request(_KEEPALIVE, wait=True)
+        for link in self._chain:
+            if link.transport is not None:
+                with suppress(OSError, EOFError):  # the thread that reads it ends at once, not when its timeout is over
+                    link.transport.sock.shutdown(socket.SHUT_RDWR)
+            # Not Connection.close(), which leaves connections open whose authentication failed.
+            link.client.close()
 
     def _open(self) -> None:
         for link in reversed(self._chain):
@@ -270,10 +156,10 @@ class Link:
             try:
                 link.open()
             except HostError as error:
-                raise HostLost(f"{self._name}: {error}") from error
+                raise HostLost(f"{self.name}: {error}") from error
             except Exception as error:
                 silent = time.monotonic() - started > CONNECT_S - 1
-                raise HostLost(f"{self._name}: {_reason(error, link, self._conf, silent)}") from error
+                raise HostLost(f"{self.name}: {_reason(error, link, self._conf, silent)}") from error
 
     def _prepare(self, link: fabric.Connection) -> None:
         """Set up a connection that refuses unknown hosts, detects a loss and has timeouts."""
@@ -285,39 +171,22 @@ class Link:
             keys.add(name, kind, key)
         link.client.set_missing_host_key_policy(_Refuse(link, files[0]))
         link.connect_timeout = CONNECT_S
-        link.connect_kwargs["transport_factory"] = self._make_transport
+        link.connect_kwargs["transport_factory"] = _transport
         for wait in ("banner_timeout", "auth_timeout", "channel_timeout"):
             link.connect_kwargs[wait] = CONNECT_S
         if link.gateway is None:
             try:
                 link.connect_kwargs["sock"] = _socket(link.host, link.port)
             except OSError as error:
-                raise HostLost(f"{self._name}: {_reason(error, link, self._conf)}") from error
-
-    def _make_transport(self, sock: Any, **more: Any) -> paramiko.Transport:
-        wire = _Wire(sock)
-        self._wires.append(wire)
-        transport = paramiko.Transport(wire, **more)
-        transport.set_log_channel(_LOG)
-        transport.packetizer.start_handshake = _nothing  # a thread for each host; connect_timeout ends it, too
-        options = transport.get_security_options()
-        options.ciphers = [*_CIPHERS, *(name for name in options.ciphers if name not in _CIPHERS)]
-        return transport
-
-    def _hang_up(self) -> None:
-        # Not Connection.close(), which leaves connections open whose authentication failed.
-        for link in self._chain:
-            link.client.close()
+                raise HostLost(f"{self.name}: {_reason(error, link, self._conf)}") from error
 
 
-def _ping(transport: paramiko.Transport) -> None:
-    """Ask for an answer without waiting for it; paramiko can only do one of the two."""
-    if transport.clear_to_send.is_set():  # else keys are exchanged, which needs answers anyway
-        message = paramiko.Message()
-        message.add_byte(cMSG_GLOBAL_REQUEST)
-        message.add_string(_KEEPALIVE)
-        message.add_boolean(True)
-        transport.packetizer.send_message(message)
+def _transport(sock: Any, **more: Any) -> paramiko.Transport:
+    transport = paramiko.Transport(sock, **more)
+    transport.set_log_channel(_LOG)
+    options = transport.get_security_options()
+    options.ciphers = [*_CIPHERS, *(name for name in options.ciphers if name not in _CIPHERS)]
+    return transport
 
 
 class Gateway:
@@ -349,6 +218,13 @@ class Gateway:
             self._users.add(user)
             return self._link.connection
 
+    def check(self) -> None:
+        """Close a connection that does not answer: the next user opens it again."""
+        with self._lock:
+            if self._link is not None and not self._link.answers():
+                self._link.close()
+                self._link = None
+
     def leave(self, user: object) -> None:
         with self._lock:
             self._users.discard(user)
@@ -357,14 +233,16 @@ class Gateway:
                 self._link = None
 
 
-class SSHHost(RemoteHost):
+class SSHHost(StreamHost):
     """A machine at the other end of a permanent SSH connection, which is opened when it is first needed."""
 
     def __init__(
         self, address: Address, conf: ClusterConfig, config: fabric.Config, gateway: Gateway | None = None
     ) -> None:
         own = config.base_ssh_config.lookup(address.host)
-        super().__init__(address.name, own.get("hostname", address.host), conf.python)
+        super().__init__(
+            address.name, own.get("hostname", address.host), conf.python, beat_s=silence.ping_s(len(conf.hosts))
+        )
         self._address = address
         self._conf = conf
         self._config = config
@@ -376,9 +254,15 @@ class SSHHost(RemoteHost):
             if self._gateway is not None:
                 self._gateway.leave(self)
 
-    def _open_link(self) -> Link:
-        by = self._gateway.enter(self) if self._gateway is not None else None
-        return Link(self._address, self._conf, self._config, by)
+    def _open_stream(self) -> HostStream:
+        if self._gateway is None:
+            return self._stream_over(SSHCarrier(Link(self._address, self._conf, self._config), self._command))
+        by = self._gateway.enter(self)
+        try:
+            return self._stream_over(SSHCarrier(Link(self._address, self._conf, self._config, by), self._command))
+        except HostError:
+            self._gateway.check()
+            raise
 
 
 class _Refuse:
@@ -404,24 +288,6 @@ class _Connection(fabric.Connection):  # type: ignore[misc, unused-ignore]
     __setattr__ = object.__setattr__
 
 
-class _Client(paramiko.SSHClient):  # type: ignore[misc, unused-ignore]
-    """A client that reads each key once for the connections to all hosts."""
-
-    _read: ClassVar[dict[object, paramiko.PKey | paramiko.SSHException]] = {}
-
-    def _key_from_filepath(self, filename: str, klass: type[paramiko.PKey], password: str | None) -> paramiko.PKey:
-        files = filename, filename.removesuffix(_CERTIFICATE), f"{filename}{_CERTIFICATE}"
-        which = klass, password, *((file, _stamp(file)) for file in files)
-        if which not in self._read:
-            try:
-                self._read[which] = super()._key_from_filepath(filename, klass, password)
-            except paramiko.SSHException as error:
-                self._read[which] = error
-        if isinstance(found := self._read[which], paramiko.SSHException):
-            raise found.with_traceback(None)
-        return found
-
-
 def connection(
     address: Address, conf: ClusterConfig, config: fabric.Config, by: fabric.Connection | None = None
 ) -> fabric.Connection:
@@ -430,7 +296,7 @@ def connection(
     kwargs: dict[str, Any] = {"look_for_keys": conf.key is None}
     if conf.key is not None:
         kwargs["key_filename"] = conf.key
-    link = _Connection(
+    return _Connection(
         address.host,
         user=address.user or conf.user,
         port=address.port or conf.port,
@@ -438,8 +304,6 @@ def connection(
         gateway=by,
         connect_kwargs=kwargs,
     )
-    link.client = _Client()
-    return link
 
 
 def known_hosts(link: fabric.Connection, conf: ClusterConfig) -> list[str]:
@@ -456,17 +320,12 @@ def _known_name(link: fabric.Connection) -> str:
 
 
 def known_keys(file: str, name: str) -> Iterator[paramiko.PKey]:
-    """Yield the keys that a file has of one host. Invalid lines, and a file that does not exist, have none."""
+    """Yield the keys that a file has of one host, the first of each kind; a file that does not exist has none."""
     try:
-        by_name, hashed = _known_lines(file, *_stamp(file))
+        found = _known(file, *_stamp(file)).lookup(name)
     except OSError:
         return
-    text = name.encode()
-    own = [line for salt, digest, line in hashed if hmac.digest(salt, text, "sha1") == digest]
-    for line in [*by_name.get(name, ()), *own]:
-        with suppress(paramiko.SSHException, InvalidHostKey):
-            if (entry := HostKeyEntry.from_line(line)) is not None:
-                yield entry.key
+    yield from (found or {}).values()
 
 
 def _stamp(file: str) -> tuple[int, ...]:
@@ -478,23 +337,15 @@ def _stamp(file: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=16)
-def _known_lines(file: str, *_: int) -> tuple[Mapping[str, Sequence[str]], Sequence[tuple[bytes, bytes, str]]]:
-    """Return the lines of a file by the names in them, and those whose name is hashed, with its salt.
-
-    A file is read once for all connections: paramiko's own reader decodes all keys of the file for each connection.
-    """
-    by_name: dict[str, list[str]] = {}
-    hashed = []
-    for line in map(str.strip, Path(file).read_text("utf-8", "replace").splitlines()):
-        names = line.split(maxsplit=1)[0] if line else "#"
-        if names.startswith("|1|"):
-            with suppress(ValueError):
-                salt, digest = (base64.b64decode(part, validate=True) for part in names.removeprefix("|1|").split("|"))
-                hashed.append((salt, digest, line))
-        elif not names.startswith("#"):
-            for name in names.split(","):
-                by_name.setdefault(name, []).append(line)
-    return by_name, hashed
+def _known(file: str, *_: int) -> paramiko.HostKeys:
+    """Return the keys of a file, without its invalid lines; it is read once for all connections."""
+    keys = paramiko.HostKeys()
+    for line in Path(file).read_text("utf-8", "replace").splitlines():
+        with suppress(paramiko.SSHException, InvalidHostKey):
+            if line.strip() and not line.startswith("#") and (entry := HostKeyEntry.from_line(line)) is not None:
+                for name in entry.hostnames or ():
+                    keys.add(name, entry.key.get_name(), entry.key)
+    return keys
 
 
 def _connection_chain(link: fabric.Connection | str | None) -> Iterator[fabric.Connection]:

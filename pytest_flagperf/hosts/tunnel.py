@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import socket
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from . import HostError
-
-# A channel to the socket on the host, and the function that closes it.
-Bridge: TypeAlias = tuple[Any, Callable[[], None]]
+from .stream import HostProgram
 
 _CHUNK = 1 << 16
+_WAIT_S = 60.0
 _PREFIX = "flagperf-tunnel-"
 
 
 class Tunnel:
     """A local socket, open as long as its host and only accessible to this user."""
 
-    def __init__(self, bridge: Callable[[], Bridge], name: str) -> None:
-        # Open the first channel now, so that a missing socket is reported at once.
-        self._first: Bridge | None = bridge()
-        self._bridge = bridge
+    def __init__(self, connect: Callable[[], HostProgram], name: str) -> None:
+        connect().close()  # a missing socket is reported at once
+        self._connect = connect
         _remove_dead()
         folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
         # Removes the folder even if the harness ends without closing its hosts.
@@ -54,8 +50,6 @@ class Tunnel:
         for thread in self._threads:
             thread.join(10)
         self._listener.close()
-        if self._first is not None:
-            self._first[1]()
         self._remove()
 
     def _accept(self) -> None:
@@ -75,16 +69,8 @@ class Tunnel:
                 thread.start()
 
     def _serve(self, here: socket.socket) -> None:
-        release: Callable[[], None] = lambda: None  # noqa: E731 - until a channel is open
-        with suppress(HostError, OSError, EOFError):
-            with self._lock:
-                first, self._first = self._first, None
-            if first is not None and first[0].closed:
-                first[1]()
-                first = None
-            channel, release = first or self._bridge()
-            _pass(here, channel)
-        release()
+        with suppress(HostError, OSError), closing(self._connect()) as there:
+            _pass(here, there)
         with self._lock:
             self._open.discard(here)
         here.close()
@@ -101,30 +87,23 @@ def _remove_dead() -> None:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _pass(here: socket.socket, channel: Any) -> None:
-    """Copy bytes in both directions, each until its end; a client that disconnects ends both."""
-    poll = select.poll()
-    poll.register(here, select.POLLIN)
-    poll.register(channel.fileno(), select.POLLIN)
-    while True:
-        for fd, event in poll.poll():
-            if fd != here.fileno():
-                if not _receive(channel, here):
-                    return
-            elif data := here.recv(_CHUNK):
-                channel.sendall(data)
-            elif event & select.POLLHUP:
+def _pass(here: socket.socket, there: HostProgram) -> None:
+    """Copy bytes in both directions, each until its end."""
+    back = threading.Thread(target=_return, args=(here, there), name="tunnel back", daemon=True)
+    back.start()
+    with suppress(OSError):
+        while data := here.recv(_CHUNK):
+            there.write(data)
+    there.end_input()
+    back.join()
+
+
+def _return(here: socket.socket, there: HostProgram) -> None:
+    with suppress(OSError):
+        while True:
+            ended = there.has_no_more_output()  # read before the output that arrived until then
+            here.sendall(there.take_output())
+            if ended:
+                here.shutdown(socket.SHUT_RDWR)
                 return
-            else:
-                channel.shutdown_write()
-                # Only POLLHUP is needed from now on, which poll() always reports.
-                poll.modify(here, 0)
-
-
-def _receive(channel: Any, here: socket.socket) -> bool:
-    """Pass on the data that arrived; return False at the end."""
-    while channel.recv_ready():
-        here.sendall(channel.recv(_CHUNK))
-    while channel.recv_stderr_ready():
-        channel.recv_stderr(_CHUNK)
-    return not (channel.eof_received or channel.closed) or bool(channel.recv_ready())
+            there.wait(_WAIT_S, there.has_no_more_output)

@@ -213,7 +213,5 @@ class _Site:
         return [one for one in self._required if applies(one.package, answer["markers"])]
 
     def _ask(self, module: str, request: dict[str, Any], shape: Shape, timeout_s: float) -> dict[str, Any]:
-        progress, light = self._progress, module == _INSTALLED
-        return ask(
-            self._host, self._code, module, request, timeout_s=timeout_s, shape=shape, progress=progress, light=light
-        )
+        progress = self._progress
+        return ask(self._host, self._code, module, request, timeout_s=timeout_s, shape=shape, progress=progress)

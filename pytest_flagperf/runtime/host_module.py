@@ -20,7 +20,6 @@ def ask(
     timeout_s: float,
     shape: Shape,
     progress: OnProgress,
-    light: bool = False,
 ) -> dict[str, Any]:
     """Return the answer, as ``call_module``; RuntimeSetupError if the module has failed, HostLost without the host."""
 
@@ -29,9 +28,7 @@ def ask(
             progress(answer["line"])
 
     try:
-        return call_module(
-            host, code, module, request, timeout_s=timeout_s, shape=shape, on_message=report, light=light
-        )
+        return call_module(host, code, module, request, timeout_s=timeout_s, shape=shape, on_message=report)
     except HostLost:
         raise
     except HostError as error:

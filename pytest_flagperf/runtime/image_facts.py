@@ -10,9 +10,9 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from flagperf_driver.node.folder import cache_root
 from pytest_flagperf import stored
 from pytest_flagperf.hosts import Completed, Host
-from pytest_flagperf.hosts.deploy import cache_root
 from pytest_flagperf.hosts.replies import TEXT, Each, Maybe, Shape, parse_object
 
 from . import OnProgress, RuntimeRequest, RuntimeSetupError

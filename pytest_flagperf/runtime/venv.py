@@ -237,8 +237,7 @@ def _advice(host: Host, request: RuntimeRequest) -> str:
 
 
 def _ask(host: Host, code: Code, message: dict[str, Any], timeout_s: float, progress: OnProgress) -> dict[str, Any]:
-    light = message["op"] == "look"
-    return ask(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, progress=progress, light=light)
+    return ask(host, code, _MODULE, message, timeout_s=timeout_s, shape=_ANSWER, progress=progress)
 
 
 def _uv(host: Host, result: dict[str, Any], progress: OnProgress) -> str:

@@ -89,7 +89,7 @@ atexit.register(lambda: open("started.json", "w").write(json.dumps(started)))
 
 
 @pytest.mark.slow
-def test_a_further_round_on_this_machine_starts_one_process(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_starts_everything_by_one_process(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     (toy.root / "audited.py").write_text(AUDITED)
     monkeypatch.setenv("PYTHONPATH", str(toy.root), prepend=":")
     monkeypatch.setenv("PYTEST_PLUGINS", "quiet_machine,audited")
@@ -99,9 +99,8 @@ def test_a_further_round_on_this_machine_starts_one_process(toy: Toy, monkeypatc
         assert result.ret == 0
         started = json.loads((toy.root / "started.json").read_text())
         counts.append(len([command for command in started if "git" not in command]))
-    assert counts[0] > 0
-    assert counts[1] - counts[0] == 2, "expected one agent for each further round"
-    assert counts[0] <= 4, "expected uname, the look at the interpreter, preflight and one agent"
+    assert 0 < counts[0] <= 2, "expected uname, and the process that starts the programs of this machine"
+    assert counts[1] == counts[0], "expected no more for further rounds"
 
 
 def test_the_share_of_the_square_is_that_of_the_curve() -> None:
@@ -125,7 +124,8 @@ def test_a_simulated_host_sends_what_the_real_one_sends(
     for record in caplog.records:
         host, _, text = record.getMessage().partition(": ")
         of_life = text.endswith(("beat", "samples", "ack", "ping", "pong")) or "connected" in text
-        if host in messages and not of_life:
+        # The first host is the only one without the code.
+        if host in messages and not of_life and not text.startswith("put "):
             messages[host][text] += 1
     assert messages["s0"].pop("received perflog") > 2, "only rank 0 sends its records"
     assert messages["s1"] == messages["s0"]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from flagperf_driver.node import host_process
+from flagperf_driver.node.folder import cache_root
 from flagperf_driver.ports import PORTS, free_port
-from pytest_flagperf import hosts
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.bootstrap import cache_root
 from pytest_flagperf.hosts.host_pool import HostPool, local_pool, run_on_each
 from pytest_flagperf.hosts.local import LocalHost
 
@@ -63,7 +63,7 @@ def test_a_channel_distinguishes_the_end_from_silence_and_closing_ends_its_progr
     channel.close()
     channel = HOST.open(python("pass"))
     assert channel.receive(20) is None
-    channel._process.wait(20)
+    channel._program.wait_for_end(20)
     with pytest.raises(HostError, match="here: the program no longer reads its input"):
         channel.send({})
     channel.close()
@@ -166,8 +166,7 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache_root() == tmp_path / "own"
 
 
-@pytest.mark.parametrize("name", ["bootstrap.py", "shim.py"])
-def test_files_that_run_on_a_bare_host_do_not_import_the_project(name: str, tmp_path: Path) -> None:
-    file = Path(hosts.__file__).with_name(name)
+def test_the_text_that_runs_on_a_bare_host_does_not_import_the_project(tmp_path: Path) -> None:
+    file = host_process.__file__
     argv = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(file)!r})"]
     subprocess.run(argv, cwd=tmp_path, check=True)

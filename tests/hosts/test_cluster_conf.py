@@ -64,7 +64,7 @@ def test_a_whole_table_comes_with_its_paths_absolute(tmp_path: Path) -> None:
     file = tmp_path / "flagperf.toml"
     conf = read_cluster(table, file)
     assert conf == ClusterConfig(
-        ("h1", "b@h2:23"), "bench", 22, str(key), str(tmp_path / "known"), "gw:2222",
+        ("h1", "b@h2:23"), "bench", 22, str(key), str(tmp_path / "known"), "gw:2222", None,
         "/opt/python/bin/python3.11", str(file), max_log_gib=0.5, max_log_entries=7, max_whole_hosts=8,
     )  # fmt: skip
     assert conf.addresses() == (Address("h1", "h1"), Address("h2", "h2", "b", 23))
@@ -78,7 +78,7 @@ def test_all_problems_of_a_table_are_reported_at_once(tmp_path: Path) -> None:
     reported = problems(table, tmp_path / "flagperf.toml")
     assert reported[0] == (
         "cluster.usr: unknown setting; did you mean user?; allowed are hosts, user, port, key, known_hosts, gateway, "
-        "python, max_log_gib, max_log_entries, max_whole_hosts"
+        "reach, python, max_log_gib, max_log_entries, max_whole_hosts"
     )
     assert [re.split(": |; expected", problem)[0] for problem in reported[1:]] == [
         "cluster.port is 0", "cluster.python is 'python3; ls'", "cluster.user is a string", "cluster.key",
@@ -101,6 +101,19 @@ def test_all_problems_of_a_table_are_reported_at_once(tmp_path: Path) -> None:
 def test_limits_of_logs_are_positive_numbers(name: str, value: object, expected: str, tmp_path: Path) -> None:
     (problem,) = problems({name: value}, tmp_path / "f")
     assert problem.endswith(expected)
+
+
+def test_a_command_reaches_hosts_in_place_of_ssh(tmp_path: Path) -> None:
+    table: dict[str, object] = {"hosts": ["pod-0"], "reach": "kubectl exec -i {host} --"}
+    assert read_cluster(table, tmp_path / "f").reach == table["reach"]
+    reported = problems({**table, "hosts": ["me@pod-0:22"], "port": 22}, tmp_path / "f")
+    assert [problem.partition("cluster.")[2] for problem in reported] == [
+        "port has no effect with reach: remove it",
+        "hosts: 'me@pod-0:22': expected no user and no port with reach",
+    ]
+    for wrong in ("", "kubectl exec", "{host}", "kubectl 'exec {host}"):
+        (problem,) = problems({**table, "reach": wrong}, tmp_path / "f")
+        assert problem.endswith("expected the words of a command, then {host}")
 
 
 @pytest.mark.parametrize("hosts", [None, [], "h1", [1]])

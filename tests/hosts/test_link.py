@@ -3,27 +3,22 @@
 import fcntl
 import os
 import resource
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import fabric
 import paramiko
 import pytest
 
 from pytest_flagperf.hosts import HostError, silence, ssh
+from pytest_flagperf.hosts.carriers import is_ready
 from pytest_flagperf.hosts.clock import clock_offset
 from pytest_flagperf.hosts.cluster import Address, ClusterConfig
 from pytest_flagperf.hosts.host_pool import allow_descriptors, one_core
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.hosts.remote import RemoteChannel
-from pytest_flagperf.hosts.session import is_ready
 from tests.helpers.rounds import Elsewhere
 
 
@@ -67,74 +62,6 @@ def test_a_lost_login_is_no_refused_key(of_paramiko: str, expected: str) -> None
     assert ssh._reason(error, fabric.Connection("h", user="root"), ClusterConfig()).startswith(expected)
 
 
-def test_a_closed_connection_ends_the_thread_that_reads_it() -> None:
-    here, there = socket.socketpair()  # without a timeout
-    wire = ssh._Wire(here)
-    received: list[bytes] = []
-    reader = threading.Thread(target=lambda: received.append(wire.recv(1)), daemon=True)
-    reader.start()
-    time.sleep(0.1)  # it waits for data now
-    wire.close()
-    reader.join(10)
-    there.close()
-    assert received == [b""]
-
-
-def test_a_silent_end_is_pinged_once_and_given_up_for_readers_and_writers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "LINK_S", 0.2)
-    monkeypatch.setattr(ssh, "_LOOK_S", 0.02)
-
-    def repeat(action: Callable[[], object]) -> str:
-        """Do it again after each timeout, as paramiko does, and return why it fails."""
-        while True:
-            try:
-                action()
-            except TimeoutError:
-                continue
-            except OSError as error:
-                return str(error.strerror)
-
-    pings: list[float] = []
-    for action in (lambda wire: wire.recv(1), lambda wire: wire.send(b"x" * 100_000)):
-        here, there = socket.socketpair()
-        wire = ssh._Wire(here)
-        wire.ping_when_silent(0.05, lambda: pings.append(time.monotonic()))
-        there.sendall(b"12")
-        assert (wire.recv(1), wire.recv(1)) == (b"1", b"2")
-        began = time.monotonic()
-        assert repeat(partial(action, wire)) == wire.reason == "no answer for 0.2 s"
-        assert time.monotonic() - began > 0.2
-        here.close()
-        there.close()
-    assert len(pings) == 1, "data that cannot be sent are a ping"
-
-
-def test_a_pause_of_this_process_is_no_silence_of_the_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, there = socket.socketpair()
-    wire = ssh._Wire(here)
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    wire.expect()
-    late = []
-    for seconds in (100.0, 3.0, 3.0, 1.0, 1.0, 1.0):  # three long pauses count as 2 s each
-        now += seconds
-        late.append(wire._is_late())
-    assert late == [False] * 5 + [True]
-    here.close()
-    there.close()
-
-
-def test_a_channel_of_a_gateway_that_has_ended_is_closed_without_an_error() -> None:
-    class Channel:
-        def shutdown(self, _how: int) -> None:
-            raise EOFError
-
-        def close(self) -> None:
-            raise EOFError  # it tells the other end, as paramiko's does
-
-    ssh._Wire(Channel()).close()
-
-
 def test_the_known_keys_of_a_host_are_found_by_its_name_plain_or_hashed(tmp_path: Path) -> None:
     own, other, newer = (paramiko.ECDSAKey.generate() for _ in range(3))
 
@@ -151,25 +78,6 @@ def test_the_known_keys_of_a_host_are_found_by_its_name_plain_or_hashed(tmp_path
     with file.open("a") as added:
         added.write(line("h3", newer))
     assert [*ssh.known_keys(str(file), "h3")] == [newer], "a file that has changed is read again"
-
-
-def test_a_private_key_is_read_once_for_all_connections_and_again_after_a_change(tmp_path: Path) -> None:
-    file = str(tmp_path / "key")
-
-    def read(kind: type[paramiko.PKey]) -> paramiko.PKey:
-        client: Any = ssh._Client()
-        client._transport = SimpleNamespace(_log=lambda *_: None)
-        key: paramiko.PKey = client._key_from_filepath(file, kind, None)
-        return key
-
-    paramiko.ECDSAKey.generate().write_private_key_file(file)
-    first = read(paramiko.ECDSAKey)
-    assert read(paramiko.ECDSAKey) is first
-    paramiko.RSAKey.generate(2048).write_private_key_file(file)
-    for _ in range(2):
-        with pytest.raises(paramiko.SSHException):
-            read(paramiko.ECDSAKey)
-    assert read(paramiko.RSAKey).get_name() == "ssh-rsa"
 
 
 @pytest.mark.parametrize(
@@ -253,16 +161,3 @@ def test_connections_leave_the_config_alone_that_all_hosts_share() -> None:
     assert made.inline_ssh_env is True
     fabric.Connection("h1", config=config)
     assert config._modifications, "the control"
-
-
-def test_a_line_that_came_with_the_reply_of_the_shim_is_read_without_waiting() -> None:
-    waits: list[float] = []
-
-    def listen(timeout_s: float) -> bool:
-        waits.append(timeout_s)
-        return True
-
-    session: Any = SimpleNamespace(out=bytearray(b'{"type": "ready"}\n'), err=bytearray(), listen=listen)
-    channel = RemoteChannel(cast("Any", SimpleNamespace(name="h1")), session, 1)
-    assert channel.receive(60.0) == {"type": "ready"}
-    assert waits == [0.0]

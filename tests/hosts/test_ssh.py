@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -20,14 +20,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flagperf.engines.agents.agents import MODULE
-from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
-from pytest_flagperf.hosts import Host, HostError, HostLost, Message
+from pytest_flagperf.hosts import Channel, HostError, HostLost
 from pytest_flagperf.hosts.cluster import ClusterConfig
-from pytest_flagperf.hosts.deploy import call_module, open_module, pack
 from pytest_flagperf.hosts.host_pool import cluster_pool, run_on_each
-from pytest_flagperf.hosts.replies import TEXT, Shape
-from pytest_flagperf.hosts.session import Session
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 from pytest_flagperf.runtime import RuntimeSetupError
 from pytest_flagperf.runtime.venv import _write_program
@@ -250,7 +245,7 @@ def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
         assert [text.split()[:2] for text in outputs] == [["h2", way.address], ["h3", way.address]]
         assert len(running(way, "sshd: root")) == 1
         others[0].link(False)
-        with pytest.raises(HostLost, match="the connection is lost: no answer for 8 s"):
+        with pytest.raises(HostLost, match="the connection is lost: no sign of life for 10 s"):
             pool.hosts[0].run(["sleep", "60"], timeout_s=60)
         assert pool.hosts[1].run(["true"], timeout_s=30).code == 0
         others[0].link(True)
@@ -312,7 +307,7 @@ def test_a_channel_passes_objects_and_the_last_error_output(host: SSHHost) -> No
 def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHost) -> None:
     channel = host.open(["sh", "-c", "kill -9 $$"])
     assert channel.receive(20) is None
-    assert channel.close() is None
+    assert channel.close() == -signal.SIGKILL
     channel = host.open(["sleep", "3333"])
     there.kill_sshd_sessions()
     with pytest.raises(HostLost, match="the connection is lost: the other end closed it"):
@@ -322,7 +317,7 @@ def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHos
     assert channel.close() is None
     assert comes(there, "sleep 3333")
     host.reconnect()
-    host.kill(channel.pid)
+    host.run(["pkill", "-f", "sleep 3333"], timeout_s=30)
     assert gone(there, "sleep 3333")
 
 
@@ -344,12 +339,11 @@ def test_a_message_after_the_end_of_the_input_is_refused_while_the_program_runs(
     channel = host.open(["sh", "-c", "cat; exec sleep 5555"])
     with ThreadPoolExecutor(1) as pool:
         closed = pool.submit(channel.close, 60.0)
-        while not channel._session.channel.eof_sent:  # type: ignore[attr-defined]
-            time.sleep(0.01)
+        until(lambda: channel._program.input_ended, "the end of the input")
         with pytest.raises(HostError, match="no longer reads its input: it was closed"):
             channel.send({"op": "late"})
         assert comes(there, "sleep 5555"), "the program still runs"
-        host.kill(channel.pid)
+        channel._program.kill()
         closed.result()
 
 
@@ -363,18 +357,14 @@ def test_a_program_is_ended_when_its_controller_is_gone(host: SSHHost, there: La
     assert gone(there, "sleep 6666")
 
 
-def test_many_threads_share_the_connection_however_few_sessions_sshd_allows(host: SSHHost) -> None:
-    started = time.monotonic()
+def test_many_programs_share_one_channel_of_the_connection(host: SSHHost, there: LabHost) -> None:
     with ThreadPoolExecutor(40) as pool:
         done = list(pool.map(lambda n: host.run(["echo", str(n)], timeout_s=60).out, range(40)))
     assert done == [f"{n}\n" for n in range(40)]
-    held = [host.open([host.python, "-c", ECHO]) for _ in range(8)]
-    with pytest.raises(HostError, match="all 8 sessions of the connection are in use"):
-        host.run(["true"], timeout_s=0.3)
+    held = [host.open([host.python, "-c", ECHO]) for _ in range(20)]
+    assert len(running(there, "pytest-flagperf")) == 1
     for channel in held:
         assert channel.close() == 0
-    assert host.run(["true"], timeout_s=20).code == 0
-    assert time.monotonic() - started < 30
 
 
 def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
@@ -384,8 +374,8 @@ def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
     channel = host.open([host.python, "-c", ECHO])
     host.close()
     assert channel.close() is None
-    assert set(threading.enumerate()) == threads
-    assert len(list(Path("/proc/self/fd").iterdir())) == files
+    until(lambda: set(threading.enumerate()) <= threads, "the end of the threads")
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files
     with pytest.raises(HostError, match="the connection was closed"):
         host.run(["true"], timeout_s=30)
 
@@ -393,23 +383,30 @@ def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
 # Losses
 
 
-def lost_after(host: SSHHost, cut: object) -> tuple[float, str]:
-    """Return how long it takes until the loss of a silent program is detected, and the message."""
-    assert callable(cut)
-    channel = host.open(["sleep", "600"])
+def flood(channel: Channel) -> None:
+    while True:
+        channel.send({"data": "x" * 300_000})
+
+
+def lost_after(host: SSHHost, cut: Callable[[], None]) -> tuple[float, str]:
+    """Return how long it takes until the loss is detected with data under way in both directions, and the message."""
+    channel, endless = host.open(["sleep", "600"]), host.open(["yes", "{}"])
     with ThreadPoolExecutor() as pool:
         run = pool.submit(host.run, ["sleep", "600"], timeout_s=600)
+        sent = pool.submit(flood, channel)
         time.sleep(0.3)
         started = time.monotonic()
         cut()
         with pytest.raises(HostLost) as caught:
             channel.receive(30)
         took = time.monotonic() - started
-        with pytest.raises(HostLost):
-            run.result(1)
+        for other in (run, sent):
+            with pytest.raises(HostLost):
+                other.result(5)
     with pytest.raises(HostLost):
         host.run(["true"], timeout_s=30)
-    channel.close()
+    for one in (channel, endless):
+        one.close()
     return took, str(caught.value)
 
 
@@ -418,7 +415,7 @@ def test_a_cut_link_and_a_frozen_host_are_detected_and_reconnected(host: SSHHost
     took, message = lost_after(host, lambda: there.link(False))
     assert took < 30
     # The kernel decides which of the two errors comes first.
-    assert message.endswith(("the connection is lost: no answer for 8 s", "the connection is lost: No route to host"))
+    assert message.endswith(("lost: no sign of life for 10 s", "lost: No route to host", "lost: Connection timed out"))
     with pytest.raises(HostLost, match=r"no answer within 10 s|No route to host"):
         host.reconnect()
     there.link(True)
@@ -426,7 +423,7 @@ def test_a_cut_link_and_a_frozen_host_are_detected_and_reconnected(host: SSHHost
     assert host.run(["true"], timeout_s=30).code == 0
     took, message = lost_after(host, there.freeze)
     assert took < 30
-    assert message.endswith("the connection is lost: no answer for 8 s")
+    assert message.endswith("the connection is lost: no sign of life for 10 s")
     with pytest.raises(HostError, match="connected, but no reply within 10 s"):
         host.reconnect()
     there.thaw()
@@ -473,12 +470,12 @@ def test_a_hosts_socket_is_reachable_on_this_machine(host: SSHHost, there: LabHo
     big = random.Random(3).randbytes(1_000_000)
     with ThreadPoolExecutor(12) as pool:
         assert list(pool.map(lambda n: ask(path, big[n:]), range(12))) == [big[n:][::-1] for n in range(12)]
-    # A client that disconnects early leaves nothing on the host.
-    with socket.socket(socket.AF_UNIX) as asking:
+    with socket.socket(socket.AF_UNIX) as asking:  # a client that disconnects early leaves nothing
         asking.connect(path)
         asking.sendall(b"x")
-        time.sleep(0.5)
-    assert gone(there, "stdin.readline")
+    stream = host._stream
+    assert stream is not None
+    until(lambda: not stream._programs, "the end of the connections")
     there.kill_sshd_sessions()
     with suppress(ConnectionResetError, BrokenPipeError):
         assert ask(path, b"abc") == b""
@@ -498,46 +495,3 @@ def test_a_missing_or_forbidden_socket_is_reported_at_once(host: SSHHost, lab: L
     with pytest.raises(HostError, match=r"cannot reach the socket /run/own\.sock: Permission denied"):
         other.forward("/run/own.sock")
     other.close()
-
-
-def test_the_process_that_checked_a_host_answers_calls_and_becomes_its_agent(host: SSHHost, there: LabHost) -> None:
-    sessions: list[str] = []
-    session_of, code = host._session, pack({})
-
-    def counted(request: Message, deadline: float) -> Session:
-        sessions.append(request["op"])
-        return session_of(request, deadline)
-
-    host._session = counted  # type: ignore[method-assign]
-    found: list[str] = []
-
-    def look(at: Host) -> None:
-        request = {"python": host.python, "packages": ["pip"], "env": {}, "first": []}
-        shape: Shape = {"executable": TEXT}
-        found.append(call_module(at, code, INSTALLED, request, timeout_s=30, shape=shape, light=True)["executable"])
-
-    def agent_says_hello() -> int:
-        channel = open_module(host, code, MODULE)
-        channel.send({"op": "hello", "name": "round", "lease_s": 0, "silence_s": None})
-        answer = channel.receive(30.0)
-        assert answer is not None
-        assert answer["type"] == "hello"
-        channel.send({"op": "leave", "remove": True})
-        channel.close()
-        return int(answer["pid"])
-
-    assert not [one for one in inspect([host], HostRequirements(code), meanwhile=look) if one.fatal]
-    assert found[0].startswith("/")
-    (waiting,) = [process.pid for process in there.processes() if "pytest-flagperf" in process.cmdline]
-    assert agent_says_hello() == waiting
-    assert sessions == ["start"]
-    # A helper whose connection or process has ended meanwhile is replaced.
-    inspect([host], HostRequirements(code))
-    host.reconnect()
-    agent_says_hello()
-    assert sessions == ["start"] * 3
-    inspect([host], HostRequirements(code))
-    there.run(["pkill", "-9", "-f", "pytest-flagperf"])
-    assert gone(there, "pytest-flagperf")
-    agent_says_hello()
-    assert sessions == ["start"] * 5

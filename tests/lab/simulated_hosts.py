@@ -2,8 +2,8 @@
 
     python -m tests.lab.simulated_hosts FOLDER CARDS
 
-The first host is real: its sessions run on this machine, as sshd would run them. Each other host answers as the first
-one did: the same messages, with its own name, its own ranks and its own logs. A simulated host has no process, so that
+The first host is real: its process runs on this machine, as sshd would run it. Each other host answers as the first one
+did: the same messages, with its own name, its own ranks and its own logs. A simulated host has no process, so that
 thousands fit on one machine. Each has an address of its own in 127.1.0.0/16. The folder has the keys; the program
 prints its port when it is ready.
 """
@@ -34,10 +34,9 @@ import paramiko
 
 from flagperf_driver.events import FAILED
 from flagperf_driver.node.agent.archive import pack_summary
+from flagperf_driver.node.host_process import MARKER
 from flagperf_driver.node.logs import summary
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
-from pytest_flagperf.hosts import ssh
-from pytest_flagperf.hosts.session import MARKER
 from tests.lab.lab import Cluster, keygen
 
 REPO = Path(__file__).resolve().parents[2]
@@ -46,7 +45,7 @@ ANSWERS = {
     "collect": "chunk",
 }  # fmt: skip
 """The answer of the first host that a simulated one gives to each order."""
-_NOT_FOR_OTHERS = {"need", "pong", "attached", "end", "busy", *ANSWERS.values()}
+_NOT_FOR_OTHERS = {"pong", "attached", "end", "busy", *ANSWERS.values()}
 _GZIP = "H4sI"  # the beginning of whole logs, in base64
 _WAKE_S = 5.0
 _RANK = re.compile(rb'("rank": )(\d+)')
@@ -58,15 +57,8 @@ def address(number: int) -> str:
     return f"127.1.{number // 250}.{number % 250 + 1}"
 
 
-class Wire(ssh._Wire):
-    """A socket from which paramiko's thread reads without waking up ten times a second; it never pings."""
-
-    def settimeout(self, _: float) -> None:
-        self._sock.settimeout(_WAKE_S)
-
-
 class Hosts:
-    """All hosts, and what the sessions of the first one said so far."""
+    """All hosts, and what the programs of the first one said so far."""
 
     def __init__(self, folder: Path, cards: int) -> None:
         self.cards = cards
@@ -76,11 +68,13 @@ class Hosts:
         self.user_key = paramiko.Ed25519Key.from_private_key_file(str(folder / "user_key"))
         self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.patterns: dict[tuple[str, int], list[Message]] = defaultdict(list)
-        self.sessions: dict[tuple[str, int], list[Simulated]] = defaultdict(list)
+        self.programs: dict[tuple[str, int], list[Simulated]] = defaultdict(list)
+        self.streams: set[Stream] = set()
         self.counts: dict[tuple[int, str], int] = defaultdict(int)
 
     def serve(self, listener: socket.socket) -> None:
-        threading.Thread(target=self._work, daemon=True).start()
+        for work in (self._work, self._beat):
+            threading.Thread(target=work, daemon=True).start()
         while True:
             sock, _ = listener.accept()
             local = sock.getsockname()[0].split(".")
@@ -89,27 +83,37 @@ class Hosts:
                 continue
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             number = int(local[2]) * 250 + int(local[3]) - 1
-            transport = paramiko.Transport(Wire(sock))
+            transport = paramiko.Transport(sock)
             transport.add_server_key(self.key)
             # Without an event, paramiko waits for the login here; the next host should not.
             transport.start_server(threading.Event(), Server(self, number))
+            transport.sock.settimeout(_WAKE_S)
 
     def _work(self) -> None:
         """Do everything for the simulated hosts in one thread, one thing after the other."""
         while True:
             self.work.get()()
 
+    def _beat(self) -> None:
+        while True:
+            time.sleep(1.0)
+            self.work.put(self._beat_now)
+
+    def _beat_now(self) -> None:
+        for stream in self.streams:
+            stream.beat()
+
     def ordinal(self, number: int, what: str) -> tuple[str, int]:
-        """Return the name of a session: the same for the sessions of all hosts that correspond."""
+        """Return the name of a program: the same for the programs of all hosts that correspond."""
         self.counts[number, what] += 1
         return what, self.counts[number, what]
 
-    def heard(self, session: tuple[str, int], message: Message) -> None:
+    def heard(self, name: tuple[str, int], message: Message) -> None:
         """Take a message of the first host."""
         if message["type"] == "chunk" and not message["data"].startswith(_GZIP):
             return  # each host sums up its own files
-        self.patterns[session].append(message)
-        for other in self.sessions[session]:
+        self.patterns[name].append(message)
+        for other in self.programs[name]:
             other.proceed()
 
 
@@ -129,73 +133,109 @@ class Server(paramiko.ServerInterface):  # type: ignore[misc]
         return int(paramiko.OPEN_SUCCEEDED)
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        (Simulated if self._number else Real)(self._hosts, self._number, channel, command.decode())
+        (Stream if self._number else RealStream)(self._hosts, self._number, channel, command.decode())
         return True
 
 
-class Session:
-    """One program that the controller starts on a host; its input is read when it arrives."""
+class Stream:
+    """The controller's process on a host, which is pretended; its input is read when it arrives."""
 
     def __init__(self, hosts: Hosts, number: int, channel: paramiko.Channel, command: str) -> None:
         self.hosts = hosts
         self.number = number
         self.channel = channel
-        self.name: tuple[str, int] | None = None
+        self.programs: dict[int, Simulated] = {}
         self._input = b""
-        self._over = False
+        self._prefaced = 0
+        self._sent_at = time.monotonic()
+        self._beat_s = 1e9
         self.begin(command)
         channel.in_buffer.set_event(Arrival(hosts.work, self._read))
 
     def begin(self, command: str) -> None:
-        """Start the program, if there is one."""
+        assert shlex.split(command)[0] == "exec"
+        self.hosts.streams.add(self)
+
+    def beat(self) -> None:
+        if time.monotonic() - self._sent_at > self._beat_s:
+            self.send(0, b"b")
 
     def received(self, data: bytes) -> None:
         """Take input as it is."""
 
-    def requested(self, request: Message) -> None:
-        """Take the shim's request, with which the session has its name."""
+    def taken(self, channel: int, kind: bytes, payload: bytes) -> None:
+        """Take a frame."""
+        if kind == b"s":
+            request = json.loads(payload)
+            if request["op"] == "put":
+                self.send(channel, b"r", json.dumps({"path": f"/code/{request['digest']}"}).encode())
+                return
+            self.programs[channel] = Simulated(self.hosts, self, channel, name_of(self.hosts, self.number, request))
+            self.programs[channel].requested(request)
+        elif (program := self.programs.get(channel)) is not None:
+            if kind == b"i":
+                self.send(channel, b"w", b"%d" % len(payload))
+                program.read(payload)
+            elif kind in (b"z", b"k"):
+                program.end()
+            elif kind == b"c":
+                program.end()
+                del self.programs[channel]
 
-    def renamed(self) -> None:
-        """The program has become another one, and has its name."""
+    def send(self, channel: int, kind: bytes, payload: bytes = b"") -> None:
+        self.send_raw(b"%d %s %d\n%s\n" % (channel, kind, len(payload), payload))
 
-    def ordered(self, order: Message) -> None:
-        """Take a line of input behind the request."""
+    def send_raw(self, data: bytes) -> None:
+        self._sent_at = time.monotonic()
+        with suppress(OSError):
+            self.channel.sendall(data)
 
     def left(self) -> None:
-        """The controller has closed the input."""
+        """The controller has closed the stream."""
+        self.hosts.streams.discard(self)
+        self.channel.close()
+
+    def greet(self, request: Message) -> None:
+        self._beat_s = request["beat_s"]
+        self.send_raw(MARKER + b'{"env": {}, "address": ""}\n')
 
     def _read(self) -> None:
         while self.channel.recv_ready():
             data = self.channel.recv(1 << 18)
             self.received(data)
             self._input += data
-        self._parse()
-        if (self.channel.eof_received or self.channel.closed) and not self._over:
-            self._over = True
+        while self._prefaced < 2:  # the text that runs on a host, then its request, each behind its length
+            size, newline, rest = self._input.partition(b"\n")
+            if not newline or len(rest) < int(size):
+                break
+            self._prefaced += 1
+            if self._prefaced == 2:
+                self.greet(json.loads(rest[: int(size)]))
+            self._input = rest[int(size) :]
+        if self._prefaced == 2:
+            frames, self._input = split_frames(self._input)
+            for frame in frames:
+                self.taken(*frame)
+        if self.channel.eof_received or self.channel.closed:
             self.left()
 
-    def _parse(self) -> None:
-        if self.name is None:
-            parts = []
-            rest = self._input
-            for _ in range(2):  # the shim, then the request, each behind its length
-                size, newline, rest = rest.partition(b"\n")
-                if not newline or len(rest) < int(size):
-                    return
-                parts.append(rest[: int(size)])
-                rest = rest[int(size) :]
-            request = json.loads(parts[1])
-            self._input = rest
-            words = request["argv"][5:] if request["op"] == "start" else request.get("argv", [""])
-            self.name = self.hosts.ordinal(self.number, " ".join(words[2:3] or words[:1]))
-            self.requested(request)
-        *lines, self._input = self._input.split(b"\n")
-        for order in map(json.loads, lines):
-            if order.get("op") == "become":
-                self.name = self.hosts.ordinal(self.number, order["module"])
-                self.renamed()
-            else:
-                self.ordered(order)
+
+def split_frames(data: bytes) -> tuple[list[tuple[int, bytes, bytes]], bytes]:
+    """Return the complete frames, and the rest."""
+    frames: list[tuple[int, bytes, bytes]] = []
+    while True:
+        line, newline, rest = data.partition(b"\n")
+        if not newline:
+            return frames, data
+        channel, kind, size = line.split()
+        if len(rest) <= int(size):
+            return frames, data
+        frames.append((int(channel), kind, rest[: int(size)]))
+        data = rest[int(size) + 1 :]
+
+
+def name_of(hosts: Hosts, number: int, request: Message) -> tuple[str, int]:
+    return hosts.ordinal(number, request["argv"][-1])
 
 
 class Arrival:
@@ -212,88 +252,105 @@ class Arrival:
         pass
 
 
-class Real(Session):
-    """A session of the first host: a process of this machine."""
+class RealStream(Stream):
+    """The process on the first host: one of this machine."""
 
     def begin(self, command: str) -> None:
-        self._output: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._names: dict[int, tuple[str, int]] = {}
+        self._lines: dict[int, bytes] = defaultdict(bytes)
+        self._to_process: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(["sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe)
-        for work in (self._copy_errors, self._copy_output, self._feed):
+        self._process = subprocess.Popen(["sh", "-c", command], stdin=pipe, stdout=pipe)
+        for work in (self._copy_output, self._feed):
             threading.Thread(target=work, daemon=True).start()
 
     def received(self, data: bytes) -> None:
-        self._output.put(data)
+        self._to_process.put(data)
+
+    def taken(self, channel: int, kind: bytes, payload: bytes) -> None:
+        if kind == b"s" and b'"op": "put"' not in payload[:20]:
+            self._names[channel] = name_of(self.hosts, self.number, json.loads(payload))
+
+    def greet(self, request: Message) -> None:
+        """The process does that."""
 
     def left(self) -> None:
-        self._output.put(b"")
+        self._to_process.put(b"")
 
     def _feed(self) -> None:
         stdin = self._process.stdin
         assert stdin is not None
         with suppress(OSError):
-            while data := self._output.get():
+            while data := self._to_process.get():
                 stdin.write(data)
                 stdin.flush()
             stdin.close()
 
-    def _copy_errors(self) -> None:
-        assert self._process.stderr is not None
-        with suppress(OSError):
-            while data := self._process.stderr.read1(1 << 16):  # type: ignore[attr-defined]
-                self.channel.sendall_stderr(data)
-
     def _copy_output(self) -> None:
         assert self._process.stdout is not None
-        rest = b""
+        rest, greeted = b"", False
         with suppress(OSError):
             while data := self._process.stdout.read1(1 << 18):  # type: ignore[attr-defined]
                 self.channel.sendall(data)
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    self._heard(line)
-        code = self._process.wait()
+                rest += data
+                if not greeted:
+                    greeted, rest = True, rest.partition(b"\n")[2]
+                frames, rest = split_frames(rest)
+                for channel, kind, payload in frames:
+                    if kind == b"o":
+                        *lines, self._lines[channel] = (self._lines[channel] + payload).split(b"\n")
+                        for line in lines:
+                            self._heard(channel, line)
+        self._process.wait()
         with suppress(OSError, EOFError, paramiko.SSHException):
-            self.channel.send_exit_status(code if code >= 0 else 128 - code)
             self.channel.close()
 
-    def _heard(self, line: bytes) -> None:
+    def _heard(self, channel: int, line: bytes) -> None:
         with suppress(ValueError):
             message = json.loads(line)
             if isinstance(message, dict) and "type" in message:
-                self.hosts.work.put(lambda: self.hosts.heard(self.name or ("", 0), message))
+                self.hosts.work.put(lambda: self.hosts.heard(self._names.get(channel, ("", 0)), message))
 
 
-class Simulated(Session):
-    """A session of a simulated host: says what the first host said in the corresponding session."""
+class Simulated:
+    """A program of a simulated host: says what the corresponding program of the first host said."""
 
-    def begin(self, command: str) -> None:
+    def __init__(self, hosts: Hosts, stream: Stream, channel: int, name: tuple[str, int]) -> None:
+        self.hosts = hosts
+        self.name = name
+        self.number = stream.number
+        self._stream = stream
+        self._channel = channel
+        self._input = b""
+        self._over = False
         self._said = 0  # how many of the first host's messages were dealt with
         # Answers that the controller waits for, the logs' with what a summary of them is requested for.
         self._waiting: list[tuple[str, Any]] = []
         self._answers: dict[str, Message] = {}
         self._started = False
-        assert shlex.split(command)[0] == "exec"
+
+    def requested(self, request: Message) -> None:
+        self._stream.send(self._channel, b"r", b'{"pid": 1}')
+        if request["op"] != "open":
+            self.end()
+            return
+        self.hosts.programs[self.name].append(self)
+        self.proceed()
+
+    def read(self, data: bytes) -> None:
+        *lines, self._input = (self._input + data).split(b"\n")
+        for line in lines:
+            self.ordered(json.loads(line))
+
+    def end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._stream.send(self._channel, b"z")
+            self._stream.send(self._channel, b"x", b"0")
 
     @property
     def host(self) -> str:
         return f"{self.hosts.name}{self.number}"
-
-    def requested(self, request: Message) -> None:
-        assert self.name is not None
-        if request["op"] != "start":
-            self._send_raw(MARKER + b"{}\n")
-            self._end()
-            return
-        self._send_raw(MARKER + b'{"pid": 1}\n')
-        self.renamed()
-
-    def renamed(self) -> None:
-        assert self.name is not None
-        self._said, self._started = 0, False
-        self._answers = {}
-        self.hosts.sessions[self.name].append(self)
-        self.proceed()
 
     def ordered(self, order: Message) -> None:
         kind = order.get("op")
@@ -301,19 +358,16 @@ class Simulated(Session):
             self._send({"type": "pong", "t": order.get("t"), "clock_ms": time.time() * 1000})
         elif kind == "leave":
             self._send({"type": "end"})
-            self._end()
+            self.end()
         elif kind in ANSWERS:
             self._waiting.append((ANSWERS[kind], order.get("summary")))
         elif kind not in ("ack", "stop"):
             self._started = True  # the order to start the ranks, or a request to a module
         self.proceed()
 
-    def left(self) -> None:
-        self._end()
-
     def proceed(self) -> None:
         """Say what can be said by now."""
-        if self.name is None or self._over:
+        if self._over:
             return
         messages = self.hosts.patterns[self.name]
         while self._said < len(messages):
@@ -321,7 +375,7 @@ class Simulated(Session):
             kind = message["type"]
             if kind in _NOT_FOR_OTHERS:
                 self._answers[kind] = message
-            elif not self._started and kind != "ready":
+            elif not self._started:
                 break
             elif kind != "perflog" or message["event"] == FAILED:  # the others are sent of rank 0 only
                 self._send(self._own(message))
@@ -349,17 +403,7 @@ class Simulated(Session):
         return message
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._send_raw(json.dumps(message).encode() + b"\n")
-
-    def _send_raw(self, data: bytes) -> None:
-        with suppress(OSError):
-            self.channel.sendall(data)
-
-    def _end(self) -> None:
-        self._over = True
-        with suppress(OSError, EOFError, paramiko.SSHException):
-            self.channel.send_exit_status(0)
-            self.channel.close()
+        self._stream.send(self._channel, b"o", json.dumps(message).encode() + b"\n")
 
 
 def own_files(data: str, first: int) -> dict[str, bytes]:

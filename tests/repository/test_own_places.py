@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.hosts.deploy import cache_root
+from flagperf_driver.node.folder import cache_root
 
 pytestmark = pytest.mark.integration
 

@@ -9,15 +9,16 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from pytest_flagperf.hosts import HostError, HostGone
-from pytest_flagperf.hosts.remote import RemoteHost
-from pytest_flagperf.hosts.session import BOOT
+from pytest_flagperf.hosts import HostError, HostGone, silence
+from pytest_flagperf.hosts.carriers import SocketCarrier
+from pytest_flagperf.hosts.stream import Carrier, HostStream
+from pytest_flagperf.hosts.stream_host import StreamHost
 
 from .jobs_and_nodes import Job, Node, SlurmError, end_of, environment, explain, read_job, read_nodes
-from .one_srun import NodeSocket, OneSrun
-from .srun_link import CONNECT_S, RECONNECT_S, FarEnd, RelayLink, Srun
+from .one_srun import CONNECT_S, OneSrun, node_preface, srun
 
 _log = logging.getLogger("flagperf.slurm")
+RECONNECT_S = 10.0  # later, Slurm has nothing to prepare on the node
 _ASK_S = 2.0  # seconds between two questions to Slurm about the same job
 # The step goes on without a node, and without a relay that has ended.
 _ALL_NODES = ("--ntasks-per-node=1", "--input=all", "--no-kill", "--wait=0", "--kill-on-bad-exit=0")
@@ -40,8 +41,8 @@ class JobState:
         self._srun: OneSrun | None = None
         self._unconnected, self._open = set(job.nodes), set(job.nodes)
 
-    def connection(self, node: str, argv: Sequence[str], request: Mapping[str, object]) -> NodeSocket | None:
-        """Return the connection of a node's relay, which one srun starts on all nodes.
+    def connection(self, node: str, argv: Sequence[str], request: Mapping[str, object]) -> SocketCarrier | None:
+        """Return the connection of a node, on all of which one srun starts the command with this request.
 
         None for a job of one node, for a node that cannot connect, and for a node that had its connection.
         """
@@ -83,45 +84,43 @@ class JobState:
         return explain(self.job, now, {node: nodes[node]} if node in nodes else {})
 
 
-class SlurmHost(RemoteHost):
+class SlurmHost(StreamHost):
     """A node of a job. A connection is one step of the job, which runs beside all others (``--overlap``)."""
 
     def __init__(
         self, name: str, address: str, python: str, state: JobState, *, own: bool, report: Sequence[str]
     ) -> None:
-        super().__init__(name, address, python)
+        super().__init__(name, address, python, beat_s=silence.ping_s(len(state.job.nodes)))
         self.job = state.job
         self._state = state
-        self._own = own
-        self._report = tuple(report)
+        self._settings = {"own": own, "report": list(report), "stays": True}
         self._was_connected = False
 
     def variable(self, name: str) -> str | None:
         """Return an environment variable of the job's steps on this node, of those that are reported; else None."""
         with self._lock:
-            link = self._connect()
-        assert isinstance(link, RelayLink)
-        env = link.facts.get("env")
+            env = self._connected().greeting.get("env")
         return env.get(name) if isinstance(env, dict) else None
 
     def reconnect(self) -> None:
         self._check_job()
         super().reconnect()
 
-    def _open_link(self) -> RelayLink:
-        argv = [self.python, "-I", "-S", "-c", BOOT, "pytest-flagperf"]
-        request = {"argv": argv, "own": self._own, "report": list(self._report)}
+    def _open_stream(self) -> HostStream:
+        name = f"{self.name}: job {self.job.number}"
         try:
-            name, timeout_s = f"{self.name}: job {self.job.number}", RECONNECT_S if self._was_connected else CONNECT_S
-            far: FarEnd | None = self._state.connection(self.name, argv, request)
-            if far is None:
-                far = Srun(name, [*self.step(), *_RESOLVED_THERE, *argv], environment(), request)
-            link = RelayLink(name, far, timeout_s)
+            carrier: Carrier | None = self._state.connection(self.name, self._command, self._settings)
+            first = b""  # srun has sent it
+            if carrier is None:
+                timeout_s = RECONNECT_S if self._was_connected else CONNECT_S
+                words = [*self.step(), *_RESOLVED_THERE, *self._command]
+                carrier, first = srun(name, words, environment(), timeout_s), node_preface(self._settings, self._beat_s)
+            stream = HostStream(name, self.python, carrier, first, self._beat_s)
         except HostError:
             self._check_job()  # a better reason
             raise
         self._was_connected = True
-        return link
+        return stream
 
     def step(self) -> list[str]:
         """Return the command in front of a program that runs on this node beside all other steps of the job."""

@@ -18,57 +18,37 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+
+from pytest_flagperf.hosts import silence
+from pytest_flagperf.hosts.carriers import CommandCarrier, SocketCarrier
+from pytest_flagperf.hosts.stream import TEXT_THERE, preface
 
 from .jobs_and_nodes import SlurmError, run
-from .srun_link import CONNECT_S, Srun
 
+CONNECT_S = 60.0  # Slurm may still prepare the node
+_RELAY = Path(__file__).with_name("relay.py").read_bytes()
+_HARMLESS = "lacks support for cpu binding"
 _log = logging.getLogger("flagperf.slurm")
 _TOKEN_BYTES = 32
 _HELLO_BYTES = 2 * _TOKEN_BYTES + 256  # the token in hexadecimal digits, and NAME_BYTES of relay.py
 _UNREACHABLE = "unreachable"  # UNREACHABLE of relay.py
 _OTHERS = 64  # connections without a greeting, beside those of the nodes
 _POLL_S = 0.5
-_CLOSE_S = 5.0
-_READ = 1 << 18
 
 
-class NodeSocket:
-    """The connection of a relay."""
+def srun(name: str, argv: Sequence[str], env: Mapping[str, str], timeout_s: float = CONNECT_S) -> CommandCarrier:
+    """Start srun. When it is killed, its step does not end, whose agents have leases."""
+    return CommandCarrier(name, argv, env, _words, timeout_s)
 
-    def __init__(self, connection: socket.socket, srun: Srun) -> None:
-        self._socket = connection
-        self._srun = srun
-        self._ended = threading.Event()
-        self._error = ""
-        self.fileno_to_read = self.fileno_to_write = connection.fileno()
 
-    def write(self, data: memoryview) -> int:
-        return self._socket.send(data, socket.MSG_DONTWAIT)
+def _words(line: str) -> str:
+    return "" if _HARMLESS in line else line.removeprefix("srun: ").removeprefix("error: ")
 
-    def read(self) -> bytes:
-        data = b""
-        try:
-            data = self._socket.recv(_READ)
-        except OSError as error:
-            self._error = error.strerror or str(error)
-        if not data:
-            self._ended.set()
-        return data
 
-    def end_input(self) -> None:
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
-
-    def end(self, timeout_s: float) -> None:
-        self._ended.wait(timeout_s)
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def last_words(self) -> str:
-        return self._error or (self._srun.last_words() if self._srun.process.poll() is not None else "the relay ended")
-
-    def close(self) -> None:
-        self._socket.close()
+def node_preface(request: Mapping[str, object], beat_s: float) -> bytes:
+    """Return what the command on each node reads first."""
+    return preface({**request, "program": TEXT_THERE.decode()}, beat_s, _RELAY)
 
 
 class OneSrun:
@@ -85,14 +65,18 @@ class OneSrun:
         self._name = name
         self._token = secrets.token_hex(_TOKEN_BYTES)
         self._missing = set(nodes)
-        self._connections: dict[str, NodeSocket] = {}
+        self._connections: dict[str, SocketCarrier] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._listener = _listen(_port_range())
         self._listener.setblocking(False)
         try:
             port = self._listener.getsockname()[1]
-            self._srun = Srun(name, argv, env, {**request, "port": port, "token": self._token})
+            self._srun = srun(name, argv, env)
+            with suppress(OSError):  # it has ended: no node connects
+                self._srun.write(
+                    node_preface({**request, "port": port, "token": self._token}, silence.ping_s(len(nodes)))
+                )
         except BaseException:
             self._listener.close()
             raise
@@ -100,11 +84,14 @@ class OneSrun:
         self._thread = threading.Thread(target=self._accept, name=f"relays of {name}", daemon=True)
         self._thread.start()
 
-    def connection(self, node: str) -> NodeSocket | None:
+    def connection(self, node: str) -> SocketCarrier | None:
         """Wait for the connection of a node; None if it does not come. Each is given once."""
         with self._changed:
             self._changed.wait_for(lambda: node not in self._missing)
             return self._connections.pop(node, None)
+
+    def _last_words(self) -> str:
+        return self._srun.last_words() if self._srun.process.poll() is not None else "the process on the node has ended"
 
     def close(self) -> None:
         """Close the unused connections, and wait for srun, which ends after the last relay."""
@@ -112,7 +99,6 @@ class OneSrun:
         self._thread.join()
         for connection in self._connections.values():
             connection.close()
-        self._srun.end(_CLOSE_S)
         self._srun.close()
 
     # -- the thread that accepts connections ---------------------------------------------------------------
@@ -121,16 +107,16 @@ class OneSrun:
         greeting: dict[int, tuple[socket.socket, bytearray]] = {}
         most = len(self._missing) + _OTHERS
         poll = select.poll()
-        for fd in (self._listener.fileno(), self._srun.fileno_to_read):
+        for fd in (self._listener.fileno(), self._srun.fileno()):
             poll.register(fd, select.POLLIN)
         deadline, words = time.monotonic() + CONNECT_S, bytearray()
         try:
             while self._missing and not self._closing and time.monotonic() < deadline:
                 for fd, _ in poll.poll(_POLL_S * 1000):
-                    if fd == self._srun.fileno_to_read:
-                        if not (data := self._srun.read()):
+                    if fd == self._srun.fileno():
+                        if (data := self._srun.read()) == b"":
                             return  # srun has ended
-                        words += data
+                        words += data or b""
                         self._forget_unreachable(words)
                     elif fd == self._listener.fileno():
                         with suppress(BlockingIOError, ConnectionError):
@@ -173,7 +159,7 @@ class OneSrun:
         connection.setblocking(True)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._changed:
-            self._connections[node] = NodeSocket(connection, self._srun)
+            self._connections[node] = SocketCarrier("srun", connection, self._last_words)
         self._settle({node})
         return True
 

@@ -5,12 +5,9 @@ import random
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,8 +22,7 @@ from pytest_flagperf.engines.agents.collect import LateLogs
 from pytest_flagperf.engines.open_engine import open_engine
 from pytest_flagperf.hosts import HostError, HostLost
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
-from pytest_flagperf.hosts.remote import RemoteHost
-from pytest_flagperf.hosts.session import BOOT
+from pytest_flagperf.hosts.stream import HostStream
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.settings import SettingsError, read_settings
 from pytest_flagperf.stored.round_dir import MissingLogs, RoundFault
@@ -37,8 +33,7 @@ from pytest_flagperf_slurm.allocation import JobPerCase
 from pytest_flagperf_slurm.config import SlurmConfig, SlurmConfigError, read_slurm
 from pytest_flagperf_slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
 from pytest_flagperf_slurm.request import JobRequest
-from pytest_flagperf_slurm.srun_link import RelayLink, Srun
-from tests.helpers.rounds import tiny_plan
+from tests.helpers.rounds import Elsewhere, tiny_plan
 from tests.helpers.trees import tree
 
 # As Slurm 22.05 prints them, shortened.
@@ -76,7 +71,7 @@ def test_a_round_of_an_ended_job_is_looked_for_in_this_job(tmp_path: Path, monke
     pretend(monkeypatch, read_job=lambda _: ended)
     allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
     allocation._job = replace(ended, number="13", state="RUNNING")
-    allocation._pool = HostPool((RelayHost(),))
+    allocation._pool = HostPool((Elsewhere("h1"),))
     (tmp_path / "plan.json").write_text('{"slurm_job": "12"}')
     assert allocation.pool_of(tmp_path) is allocation._pool
     # Without the node, the user learns where the logs are.
@@ -336,79 +331,11 @@ def test_a_job_does_not_end_while_other_nodes_work_or_slurm_does_not_answer(tmp_
     assert asked == ["--steps --noheader --format=%i --jobs=12"] * 3
 
 
-START = [sys.executable, "-I", "-S", "-c", BOOT, "pytest-flagperf"]
-
-
-class RelayHost(RemoteHost):
-    """The tests' own machine through the relay."""
-
-    def __init__(self, *before: str) -> None:
-        super().__init__("h1", "127.0.0.1", sys.executable)
-        self.before = before
-        self.links: list[RelayLink] = []
-        self.sruns: list[Srun] = []
-
-    def _open_link(self) -> RelayLink:
-        request = {"argv": START, "own": False, "report": ["HOME", "NO_SUCH"]}
-        self.sruns.append(Srun("h1: job 1", [*self.before, *START], dict(os.environ), request))
-        self.links.append(RelayLink("h1: job 1", self.sruns[-1]))
-        return self.links[-1]
-
-    @property
-    def srun(self) -> subprocess.Popen[bytes]:
-        return self.sruns[-1].process
-
-
-@pytest.fixture
-def host() -> Iterator[RelayHost]:
-    made = RelayHost()
-    yield made
-    made.close()
-
-
-def test_input_output_errors_and_codes_are_passed_unchanged(host: RelayHost) -> None:
-    data = random.Random(1).randbytes(3_000_001)
-    done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 3"], timeout_s=30, stdin=data)
-    assert (done.code, done.raw == data, done.err) == (3, True, "oh\n")
-    assert host.run(["sh", "-c", "kill -9 $$"], timeout_s=30).code == -signal.SIGKILL
-    assert host.run(["true"], timeout_s=30, stdin=bytes(5_000_000)).code == 0
-    assert host.links[-1].facts == {"env": {"HOME": os.environ["HOME"]}}
-
-
-def test_many_programs_share_the_connection(host: RelayHost) -> None:
-    with ThreadPoolExecutor(12) as pool:
-        outputs = pool.map(lambda number: host.run(["echo", str(number)], timeout_s=30).out, range(12))
-        assert [*outputs] == [f"{number}\n" for number in range(12)]
-    assert len(host.links) == 1
-
-
-def test_a_slow_reader_does_not_delay_the_others(host: RelayHost) -> None:
-    """Its output waits in the relay, not in the connection."""
-    endless = host.open(["sh", "-c", "yes '{\"a\": 1}'"])
-    time.sleep(0.3)
-    assert host.run(["echo", "on"], timeout_s=10).out == "on\n"
-    assert endless.receive(5) == {"a": 1}
-    endless.close(0.0)
-
-
-def test_a_prolog_may_print_text_and_a_failure_of_srun_is_reported() -> None:
-    noisy = RelayHost("sh", "-c", 'echo hello; exec "$0" "$@"')
-    assert noisy.run(["true"], timeout_s=30).code == 0
-    noisy.close()
-    broken = RelayHost("sh", "-c", "echo 'srun: error: Unable to create step for job 1: Job credential expired' >&2")
-    with pytest.raises(HostLost, match="h1: job 1: srun: Unable to create step for job 1: Job credential expired"):
-        broken.run(["true"], timeout_s=30)
-
-
-def test_the_loss_of_srun_differs_from_the_end_of_a_program(host: RelayHost) -> None:
-    channel = host.open([sys.executable, "-c", "print('{}', flush=True); input()"])
-    assert channel.receive(10) == {}
-    host.srun.kill()
-    with pytest.raises(HostLost, match="h1: job 1: the connection is lost"):
-        channel.receive(10)
-    channel.close(0.0)
-    host.reconnect()
-    assert host.run(["true"], timeout_s=30).code == 0
+def test_the_words_of_srun_are_its_reason() -> None:
+    text = "srun: error: Unable to create step for job 1\nsrun: error: node1 lacks support for cpu binding"
+    made = one_srun.srun("h1: job 1", ["sh", "-c", f"echo '{text}' >&2"], dict(os.environ))
+    with pytest.raises(HostLost, match=r"h1: job 1: sh: Unable to create step for job 1$"):
+        HostStream("h1: job 1", "python3", made, b"", 1.0)
 
 
 # A double of srun and scontrol; a program on h3 cannot find the machine of srun.
@@ -454,9 +381,7 @@ def test_one_srun_serves_all_nodes_and_others_those_it_cannot(tmp_path: Path, mo
         assert [outputs[host] for host in hosts] == [name.encode() + b"\n" + data for name in names]
         assert [host.variable("SLURM_NTASKS") for host in hosts] == ["1", "1", "9"]
         assert state._srun is not None
-        monkeypatch.setattr("pytest_flagperf.hosts.silence.LINK_S", 1.0)
-        relay = int(hosts[0].run(["sh", "-c", "ps -o ppid= $PPID"], timeout_s=30).out)
-        os.kill(relay, signal.SIGKILL)
+        os.kill(int(hosts[0].run(["sh", "-c", "echo $PPID"], timeout_s=30).out), signal.SIGKILL)
         with pytest.raises(HostLost, match="h1: job 12: the connection is lost: "):
             hosts[0].run(["true"], timeout_s=30)
         monkeypatch.setattr(state, "problem", lambda _: None)
@@ -492,64 +417,3 @@ def test_a_connection_without_the_token_or_for_no_node_is_refused(monkeypatch: p
     finally:
         relays._srun.process.kill()
         relays.close()
-
-
-def test_a_silent_relay_is_lost(host: RelayHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_flagperf.hosts.silence.LINK_S", 0.5)
-    host.run(["true"], timeout_s=30)
-    host.srun.send_signal(signal.SIGSTOP)
-    try:
-        with pytest.raises(HostLost, match=r"no answer for 0\.5 s"):
-            host.run(["true"], timeout_s=5)
-    finally:
-        host.srun.send_signal(signal.SIGCONT)
-
-
-def test_the_relay_stays_until_its_programs_have_ended(host: RelayHost, tmp_path: Path) -> None:
-    """A program that survives its controller keeps the step, which Slurm would otherwise kill."""
-    code = "import sys, time; print('{}', flush=True); sys.stdin.read(); time.sleep(0.5); open(sys.argv[1], 'w')"
-    channel = host.open([sys.executable, "-c", code, str(tmp_path / "x")])
-    assert channel.receive(10) == {}
-    relay = host.srun
-    assert relay.stdin is not None
-    relay.stdin.close()
-    assert relay.wait(10) == 0
-    assert (tmp_path / "x").exists()
-    channel.close(0.0)
-
-
-def test_a_relay_whose_connection_is_reset_stays_until_its_programs_have_ended(tmp_path: Path) -> None:
-    code = "import os, sys, time; os.write(1, b'on'); sys.stdin.read(); time.sleep(0.3); open(sys.argv[1], 'w')"
-    argv = [sys.executable, "-c", code, str(tmp_path / "x")]
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        request = {"argv": argv, "own": False, "report": [], "port": listener.getsockname()[1], "token": "0" * 64}
-        env = {**os.environ, "SLURMD_NODENAME": "h1", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
-        srun = Srun("h1: job 1", START, env, request)
-        listener.settimeout(30)
-        connection, _ = listener.accept()
-        connection.settimeout(30)
-        connection.sendall(b"1 s 0\n\n")
-        received = b""
-        while not received.endswith(b"1 o 2\non\n"):
-            received += (data := connection.recv(1000))
-            assert data, received
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.close()
-    assert srun.process.wait(10) == 0
-    assert (tmp_path / "x").exists()
-    srun.end_input()
-    srun.close()
-
-
-def test_the_end_of_a_job_ends_the_programs_and_their_last_words_arrive(host: RelayHost) -> None:
-    code = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('{\"last\": 1}', flush=True), sys.exit(0)))\n"
-        "print('{}', flush=True)\ntime.sleep(60)"
-    )
-    channel = host.open([sys.executable, "-c", code])
-    assert channel.receive(10) == {}
-    host.srun.terminate()
-    assert channel.receive(10) == {"last": 1}
-    assert channel.receive(10) is None
-    assert channel.close() == 0

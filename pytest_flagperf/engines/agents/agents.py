@@ -28,7 +28,6 @@ from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
 from pytest_flagperf.stored.round_dir import HostSilence
 
-from .listener import Listener, Source
 from .unpack import DEFAULT_LIMITS, LogsTooLarge
 
 with suppress(ImportError):  # Windows imports this module for its names, but runs no rounds
@@ -42,6 +41,8 @@ MODULE = "flagperf_driver.node.agent.main"
 GRACE_S = 3.0  # seconds from SIGTERM to SIGKILL
 MARGIN_S = 15.0  # additional seconds for a container's end or a slow host
 _AT_A_TIME = 200  # messages of an agent, so that the others have their turn
+_LOOK_S = 0.05  # seconds between two looks at connections that do not tell when a message arrives
+_TICK_S = 0.5
 _WORDS_S = 0.25  # seconds between two checks of which agents need a message
 _RECONNECT_S = 1.0  # seconds between two attempts to reach a lost host
 _AFTER_A_FAULT_S = 5.0  # a round that has already failed waits for a lost host at most this long
@@ -169,9 +170,12 @@ class Agents:
         self.is_noted = is_noted  # False for a round beside another one of this process
         self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
         self._removed: list[HostAgent] = []
-        self._listener = Listener(self._find_stuck)
-        self._helpers: list[threading.Thread] = []  # they reach lost hosts again, and send acknowledgements
+        self._helpers: list[threading.Thread] = []  # they read, reach lost hosts again, and send acknowledgements
         self._joining = threading.Lock()
+        self._arrived: queue.SimpleQueue[HostAgent | None] = queue.SimpleQueue()  # None wakes up the thread that reads
+        self._heard: set[HostAgent] = set()  # whose connections have not ended
+        self._silent: set[HostAgent] = set()  # of these, those that do not tell when a message arrives
+        self._reading = threading.Condition()
         self._dismissed = threading.Event()
         self._stopped_at: float | None = None
         self._stop_reason: str | None = None
@@ -188,13 +192,20 @@ class Agents:
         """Add an agent and read its messages from now on."""
         with self._joining:
             if not self._helpers:
+                self._help("messages of agents", self._read_all)
                 self._help("words to agents", self._send_words)
             self.all.append(agent)
         self._listen(agent)
 
     def _listen(self, agent: HostAgent) -> None:
+        """Read the messages of an agent from now on, in one thread for all: a thread for each keeps a core busy."""
         agent.received_at = time.monotonic()
-        self._listener.add(Source(agent.channel.fileno(), partial(self._read, agent)))
+        with self._reading:
+            self._heard.add(agent)
+        if not agent.channel.on_arrival(partial(self._arrived.put, agent)):
+            with self._reading:
+                self._silent.add(agent)
+            self._arrived.put(agent)
 
     def _help(self, name: str, work: Callable[[], None]) -> None:
         self._helpers.append(threading.Thread(target=work, name=name, daemon=True))
@@ -247,8 +258,10 @@ class Agents:
         self._closing = True
         for agent in self.all:
             _leave(agent, remove=not agent.host.is_local and agent.name not in keep)
-        self._listener.close(GRACE_S)
+        with self._reading:
+            self._reading.wait_for(lambda: not self._heard, GRACE_S)
         self._dismissed.set()
+        self._arrived.put(None)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             list(pool.map(lambda agent: agent.channel.close(GRACE_S), [*self.all, *self._removed]))
         for helper in self._helpers:
@@ -256,10 +269,31 @@ class Agents:
 
     # -- messages ------------------------------------------------------------------------------------------
 
-    def _read(self, agent: HostAgent) -> bool | None:
-        """Take the messages that have arrived, as ``Source.read``."""
-        if agent.stream_ended:
-            return False
+    def _read_all(self) -> None:
+        """Read what arrives from all agents, and find those that are stuck."""
+        ticked_at = 0.0
+        while not self._dismissed.is_set():
+            agents: Iterable[HostAgent | None] = ()
+            with suppress(queue.Empty):
+                agents = [self._arrived.get(timeout=_LOOK_S if self._silent else _TICK_S)]
+            if self._silent and self._arrived.empty():
+                with self._reading:
+                    agents = [*agents, *self._silent]
+            for agent in agents:
+                if agent is not None and agent in self._heard:
+                    self._read(agent)
+            if time.monotonic() - ticked_at >= _TICK_S:
+                ticked_at = time.monotonic()
+                self._find_stuck()
+
+    def _stop_reading(self, agent: HostAgent) -> None:
+        with self._reading:
+            self._heard.discard(agent)
+            self._silent.discard(agent)
+            self._reading.notify_all()
+
+    def _read(self, agent: HostAgent) -> None:
+        """Take the messages that have arrived."""
         try:
             for _ in range(_AT_A_TIME):
                 if (message := agent.channel.receive(0.0)) is None:
@@ -270,14 +304,16 @@ class Agents:
                 if message["type"] == "end" and self._closing:
                     break
             else:
-                return None  # more may have been read already, which no descriptor shows
+                self._arrived.put(agent)  # behind the others, who have their turn
+                return
             agent.gone = agent.channel.error_output().strip() or "no reason given"
         except TimeoutError:
-            return None if agent.channel.needs_looks else True
+            return
         except HostLost as error:
             if not self._closing and agent.log_dir:
+                self._stop_reading(agent)
                 self._help(f"reach {agent.name}", partial(self._reconnect, agent, str(error)))
-                return False
+                return
             agent.gone = str(error)
         except InvalidReply as error:
             agent.gone = str(error)
@@ -288,11 +324,11 @@ class Agents:
             _log.exception("%s", agent.name)
             agent.gone = f"{type(error).__name__}: {error}"
         self._end(agent)
-        return False
 
     def _end(self, agent: HostAgent) -> None:
         self._messages.put((agent, {"type": "gone", "why": agent.gone}))
         agent.stream_ended = True
+        self._stop_reading(agent)
 
     def _find_stuck(self) -> None:
         """Give up agents that watch ranks and are silent; their connections work."""
@@ -411,16 +447,11 @@ def connect_to_agent(host: Host, log_dir: str, after: int) -> Channel:
     """Return a new connection to a running agent, which repeats its messages after the number ``after``."""
     channel = attach(host, log_dir)
     try:
-        try:
+        with suppress(HostError):  # it has ended meanwhile, or its host is lost: the next line says which
             channel.send({"op": "attach", "after": after})
-        except HostLost:
-            raise
-        except HostError:
-            pass  # without an agent, the program has ended: its output says why
         first = channel.receive(silence.ANSWER_S)
         if first is None or first["type"] != "attached":
-            reason = channel.error_output().strip() or f"it answered {first}"
-            raise HostError(f"the agent is not running: the host was restarted, or the agent was killed: {reason}")
+            raise HostError(f"{host.name}: the agent has ended: it answered {first}")
     except TimeoutError as error:
         channel.close(0.0)
         raise HostLost(f"{host.name}: its agent does not answer") from error

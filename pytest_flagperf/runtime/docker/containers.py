@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import docker_engine, orphans
+from flagperf_driver.node.folder import cache_root
 from pytest_flagperf.hosts import Completed, Host, HostError, HostLost
-from pytest_flagperf.hosts.deploy import cache_root
 from pytest_flagperf.hosts.replies import check_length
 from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, OnProgress, RuntimeRequest, RuntimeSetupError
 from pytest_flagperf.runtime.image_facts import RUN_S, RunInImage, check_complete, read_image_facts

@@ -1,12 +1,10 @@
 """Messages of agents at moments that are hard to produce with real agents."""
 
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +12,6 @@ import pytest
 from flagperf_driver.heartbeat import EVALUATE, INIT, TRAIN
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, HostAgent
-from pytest_flagperf.engines.agents.listener import Listener, Source
 from pytest_flagperf.engines.agents.round_messages import first_fault, start_tracker
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.host_pool import HostPool
@@ -28,8 +25,6 @@ from tests.helpers.waiting import until
 class FakeChannel:
     """A connection whose other end is the test."""
 
-    needs_looks = True
-
     def __init__(self, *messages: Message | Exception | None) -> None:
         self.incoming: queue.SimpleQueue[Message | Exception | None] = queue.SimpleQueue()
         self.heard: list[Message] = []
@@ -37,8 +32,8 @@ class FakeChannel:
         for message in messages:
             self.incoming.put(message)
 
-    def fileno(self) -> int:
-        return -1
+    def on_arrival(self, call: Callable[[], None]) -> bool:
+        return False
 
     def send(self, message: Message) -> None:
         if self.refuses is not None:
@@ -158,21 +153,6 @@ def test_a_wait_is_counted_and_reported_once_for_each_holder(
     assert Acquisition(HostPool((LocalHost(),)), code, request, Agents()).run() == 0.0  # the control: a free host
 
 
-def test_a_host_without_the_agent_says_so_even_if_it_ends_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[float] = []
-
-    def send(_: object) -> None:
-        raise HostError("h2: the program no longer reads its input: Socket is closed")
-
-    ended = SimpleNamespace(
-        send=send, receive=lambda _: None, error_output=lambda: "no agent in this folder\n", close=closed.append
-    )
-    monkeypatch.setattr(agents_module, "attach", lambda *_: ended)
-    with pytest.raises(HostError, match="the host was restarted, or the agent was killed: no agent in this folder"):
-        agents_module.connect_to_agent(cast("Any", SimpleNamespace(name="h2")), "/logs", 0)
-    assert closed == [0.0]
-
-
 @pytest.mark.parametrize(
     ("hanging", "named"),
     [
@@ -227,47 +207,3 @@ def test_an_agent_that_floods_or_breaks_does_not_keep_the_messages_of_others(tmp
         until(lambda: all(agent.stream_ended for agent in agents.all), "the messages of all")
     assert flood.left > 0
     assert broken.gone == "RecursionError: too deep"
-
-
-def test_a_source_whose_descriptor_is_of_use_again_is_read() -> None:
-    reader, writer = os.pipe()
-    answers = iter([None, True, False])
-    listener = Listener(lambda: None)
-    listener.add(Source(reader, lambda: next(answers)))
-    os.write(writer, b"1")
-    listener.close(5.0)
-    assert next(answers, "all") == "all"
-    os.close(reader)
-    os.close(writer)
-
-
-def test_one_thread_reads_all_sources_until_they_have_ended() -> None:
-    reader, writer = os.pipe()
-    heard: list[bytes] = []
-    threads: list[int] = []
-    looks = iter([None, None, False])
-
-    def read() -> bool:
-        heard.append(os.read(reader, 1))
-        threads.append(threading.get_ident())
-        return heard[-1] != b""
-
-    def look() -> bool | None:
-        threads.append(threading.get_ident())
-        return next(looks)
-
-    listener = Listener(lambda: None)
-    listener.add(Source(-1, look))
-    os.write(writer, b"1")
-    listener.add(Source(reader, read))
-    until(lambda: heard == [b"1"], "what had arrived before")
-    os.write(writer, b"2")
-    until(lambda: heard[1:] == [b"2"] and len(threads) == 5, "what arrives")
-    listener.close(0.01)
-    os.write(writer, b"3")
-    os.close(writer)
-    assert (heard, next(looks, "all")) == ([b"1", b"2"], "all")
-    assert len(threads) == 5
-    assert len({*threads, threading.get_ident()}) == 2
-    assert os.read(reader, 2) == b"3", "after its end it reads nothing"
-    os.close(reader)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
 from pytest_flagperf.catalog import DataItem
 from pytest_flagperf.engines import FAIL, Finding
-from pytest_flagperf.hosts import Host, HostError, HostLost, Message
+from pytest_flagperf.hosts import Channel, Host, HostError, HostLost, Message
 from pytest_flagperf.hosts.clock import clock_offset
-from pytest_flagperf.hosts.deploy import Helper, open_module
+from pytest_flagperf.hosts.deploy import open_module
 from pytest_flagperf.hosts.host_pool import run_on_each
 from pytest_flagperf.progress import note
 from pytest_flagperf.results.figures.units import count, quantity
@@ -37,8 +37,7 @@ def inspect(
 ) -> list[Finding]:
     """Check all hosts at once and return the findings in the order of the hosts.
 
-    ``meanwhile`` is called for each host while it collects its facts, which takes at least 0.1 s. The process on a host
-    without a failure waits there for the host's next module.
+    ``meanwhile`` is called for each host while it collects its facts, which takes at least 0.1 s.
     """
     meet = request.nnodes > 1 and len(hosts) > 1
     visits = {host: _Visit(host, request, meanwhile, meet) for host in hosts}
@@ -52,10 +51,8 @@ def inspect(
         if len(places) > 1:
             numbers = {place["name"]: number for number, place in enumerate(places)}
             all_at_once(lambda visit: visit.connect(_neighbours(numbers[visit.host.name], places)))
-    except BaseException:
+    finally:
         all_at_once(_Visit.close)
-        raise
-    all_at_once(_Visit.leave)
     connections = {host.name: visits[host].connections for host in hosts}
     network = network_findings(connections, {host.name: host.address for host in hosts})
     return [finding for host in hosts for finding in (*visits[host].findings, *network.get(host.name, ()))]
@@ -80,7 +77,7 @@ class _Visit:
         self.request = request
         self.meanwhile = meanwhile
         self.meet = meet  # whether other hosts try to reach this one
-        self.helper: Helper | None = None
+        self.channel: Channel | None = None
         self.gone = False
         self.findings: list[Finding] = []
         self.place: dict[str, Any] | None = None
@@ -89,12 +86,11 @@ class _Visit:
     def look(self) -> None:
         with self._errors_as_findings():
             code = self.request.code
-            self.helper = Helper(self.host, code, open_module(self.host, code, _CHECKUP, self._report))
+            self.channel = open_module(self.host, code, _CHECKUP, self._report)
             clock = None if self.host.is_local else clock_offset(self._ask)
             timeout_s = _DATA_S if self.request.data else _ANSWER_S
             self._send({"op": "check", "options": {**_check_options(self.request, self.host), "listen": self.meet}})
-            with self.helper.lent():
-                self.meanwhile(self.host)
+            self.meanwhile(self.host)
             facts = self._answer("facts", timeout_s)
             if facts.get("listening"):
                 self.place = {"name": self.host.name, "address": self.host.address, **facts["listening"]}
@@ -106,34 +102,28 @@ class _Visit:
             failed = self._ask(order, "connected")["failed"]
             self.connections = {place["name"]: failed.get(place["name"]) for place in places}
 
-    def leave(self) -> None:
-        """Let the process wait for the host's next module; end it if the host is not used."""
-        assert self.helper is not None
-        if any(finding.fatal for finding in self.findings):
-            self.close()
-        else:
-            self.helper.keep()
-
     def close(self) -> None:
-        if self.helper:
-            self.helper.close()
+        if self.channel:
+            with suppress(HostError):
+                self.channel.close(1.0)
 
     def _ask(self, message: Message, expected: str, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
         self._send(message)
         return self._answer(expected, timeout_s)
 
     def _send(self, message: Message) -> None:
-        assert self.helper is not None
-        self.helper.channel.send(message)
+        assert self.channel is not None
+        self.channel.send(message)
 
     def _answer(self, expected: str, timeout_s: float) -> dict[str, Any]:
-        assert self.helper is not None
+        assert self.channel is not None
         deadline = time.monotonic() + timeout_s
-        while (answer := self.helper.expect(deadline, expected, "checking")) is not None:
+        while (answer := self.channel.receive(max(0.0, deadline - time.monotonic()))) is not None:
             if answer["type"] == expected:
                 return {key: value for key, value in answer.items() if key != "type"}
-            self._report(f"checking {answer['data_dir']}: {_amounts(answer)}")
-        last = self.helper.channel.error_output().strip().splitlines()[-1:] or ["no output"]
+            if answer["type"] == "checking":
+                self._report(f"checking {answer['data_dir']}: {_amounts(answer)}")
+        last = self.channel.error_output().strip().splitlines()[-1:] or ["no output"]
         raise HostError(f"the host check by {self.host.python} ended early: {last[0].strip()}")
 
     def _report(self, text: str) -> None:
@@ -150,7 +140,7 @@ class _Visit:
         except TimeoutError:
             sentence, lost = "no reply to the host check in time: a disk or a device may hang", False
         except HostError as error:
-            sentence, lost = str(error).removeprefix(f"{name}: "), bool(self.helper) and isinstance(error, HostLost)
+            sentence, lost = str(error).removeprefix(f"{name}: "), bool(self.channel) and isinstance(error, HostLost)
         self.findings.append(_unreachable(name, sentence, lost=lost))
         self.close()
         self.gone = True
