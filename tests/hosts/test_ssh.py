@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import random
 import signal
 import socket
@@ -31,14 +29,7 @@ from tests.helpers.waiting import until
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
 
-AWKWARD = [
-    "", " ", "a b", "two\nlines\n", "'", '"', "$(touch /tmp/pwned)", "`touch /tmp/pwned`", "; touch /tmp/pwned", "\\",
-    "!!", "*", "~", "\t\x1b[31m", "\udcff\udc80 no UTF-8", "\N{GREEK SMALL LETTER ALPHA}", "-n", "%s", "x" * 100_000,
-]  # fmt: skip
 ECHO = "import sys\nfor line in sys.stdin: print('noise'); print(line, end='', flush=True)"
-ARGV = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
-BIG = 50_000_000
-INSTALLED = "flagperf_driver.node.environments.installed"
 
 
 def conf_of(lab: Lab, hosts: list[LabHost]) -> ClusterConfig:
@@ -72,51 +63,11 @@ def gone(there: LabHost, word: str) -> bool:
     return True
 
 
-# Passed data
-
-
-def test_arguments_variables_input_output_and_codes_are_passed_unchanged(host: SSHHost, there: LabHost) -> None:
-    done = host.run([host.python, "-c", ARGV, *AWKWARD], timeout_s=30)
-    assert done.raw.split(b"\0") == [os.fsencode(word) for word in AWKWARD]
-    assert (done.code, done.err) == (0, "")
-    assert not (there.root / "tmp/pwned").exists()
-    env = {f"V{number}": value for number, value in enumerate(AWKWARD)}
-    done = host.run(["env", "-0"], timeout_s=30, env={**env, "HOME": "/elsewhere"})
-    got = dict(entry.split(b"=", 1) for entry in done.raw.split(b"\0") if entry)
-    assert {name: got[name.encode()] for name in env} == {name: os.fsencode(value) for name, value in env.items()}
-    assert got[b"HOME"] == b"/elsewhere"
-    assert b"/bin" in got[b"PATH"]
-    data = random.Random(1).randbytes(300_000)
-    done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 137"], timeout_s=30, stdin=data)
-    assert (done.code, done.raw == data, done.err) == (137, True, "oh\n")
-    assert host.run(["cat"], timeout_s=30).raw == b""
-    done = host.run(["sh", "-c", "grep SigIgn /proc/$$/status"], timeout_s=30)
-    assert int(done.out.split()[1], 16) & 1 << signal.SIGPIPE - 1 == 0
-
-
-@pytest.mark.parametrize("program", ["/no/such/program", "nosuchprogram"])
-def test_a_missing_program_is_named(host: SSHHost, program: str) -> None:
-    for start in (lambda: host.run([program], timeout_s=30), lambda: host.open([program])):
-        with pytest.raises(HostError, match=f"h1.*: cannot start {program}: No such file or directory"):
-            start()
-    with pytest.raises(HostError, match="cannot start /etc/passwd: Permission denied"):
-        host.open(["/etc/passwd"])
-
-
-def test_the_time_for_output_is_proportional_to_its_size(host: SSHHost) -> None:
-    write = f"import sys; sys.stdout.buffer.write(b'x' * {BIG}); sys.stderr.write('y' * 1_000_000)"
+def test_input_and_output_of_any_size_arrive(host: SSHHost) -> None:
+    sent = random.Random(2).randbytes(50_000_000)
     started = time.process_time()
-    done = host.run([host.python, "-c", write], timeout_s=60)
-    assert (len(done.raw), len(done.err)) == (BIG, 1_000_000)
-    assert time.process_time() - started < 10
-
-
-def test_an_input_of_any_size_arrives(host: SSHHost) -> None:
-    sent = random.Random(2).randbytes(BIG)
-    started = time.process_time()
-    done = host.run(["sha256sum"], timeout_s=120, stdin=sent)
+    assert host.run(["cat"], timeout_s=120, stdin=sent).raw == sent
     assert time.process_time() - started < 20
-    assert done.out.split()[0] == hashlib.sha256(sent).hexdigest()
 
 
 def test_a_program_is_written_completely_or_not_at_all(host: SSHHost, there: LabHost) -> None:
@@ -289,21 +240,6 @@ def test_a_login_shell_may_print_text(host: SSHHost, there: LabHost) -> None:
 # Channels
 
 
-def test_a_channel_passes_objects_and_the_last_error_output(host: SSHHost) -> None:
-    channel = host.open([host.python, "-c", "import sys; sys.stderr.write('a complaint')"])
-    time.sleep(1)  # the exit code arrives before its output is read
-    assert channel.close() == 0
-    assert channel.error_output() == "a complaint"
-    channel = host.open([host.python, "-c", ECHO + "\nprint('{\"last\": 1}'); sys.stderr.write('a complaint')"])
-    for message in ({"n": 1, "text": "two\nlines"}, {"big": "x" * 3_000_000}):
-        threading.Thread(target=channel.send, args=(message,)).start()
-        assert channel.receive(20) == message
-    with pytest.raises(TimeoutError, match="no message in time"):
-        channel.receive(0.05)
-    assert channel.close() == 0
-    assert channel.error_output() == "a complaint"
-
-
 def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHost) -> None:
     channel = host.open(["sh", "-c", "kill -9 $$"])
     assert channel.receive(20) is None
@@ -319,52 +255,6 @@ def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHos
     host.reconnect()
     host.run(["pkill", "-f", "sleep 3333"], timeout_s=30)
     assert gone(there, "sleep 3333")
-
-
-def test_closing_and_the_end_of_its_time_end_a_program(host: SSHHost, there: LabHost) -> None:
-    channel = host.open(["sh", "-c", "trap '' TERM HUP; echo '{}'; sleep 4444; sleep 4444"])
-    assert channel.receive(20) == {}
-    started = time.monotonic()
-    channel.close(timeout_s=0.2)
-    assert time.monotonic() - started < 60
-    assert gone(there, "sleep 4444")
-    started = time.monotonic()
-    with pytest.raises(HostError, match=r": sh did not end within 0\.5 s"):
-        host.run(["sh", "-c", "trap '' TERM HUP; sleep 5555; sleep 5555"], timeout_s=0.5)
-    assert time.monotonic() - started < 60
-    assert running(there, "sleep 5555") == []
-
-
-def test_a_message_after_the_end_of_the_input_is_refused_while_the_program_runs(host: SSHHost, there: LabHost) -> None:
-    channel = host.open(["sh", "-c", "cat; exec sleep 5555"])
-    with ThreadPoolExecutor(1) as pool:
-        closed = pool.submit(channel.close, 60.0)
-        until(lambda: channel._program.input_ended, "the end of the input")
-        with pytest.raises(HostError, match="no longer reads its input: it was closed"):
-            channel.send({"op": "late"})
-        assert comes(there, "sleep 5555"), "the program still runs"
-        channel._program.kill()
-        closed.result()
-
-
-def test_a_program_is_ended_when_its_controller_is_gone(host: SSHHost, there: LabHost) -> None:
-    with ThreadPoolExecutor() as pool:
-        held = pool.submit(host.run, ["sh", "-c", "sleep 6666; sleep 6666"], timeout_s=60)
-        assert comes(there, "sleep 6666")
-        host.close()
-        with pytest.raises(HostLost, match="it was closed"):
-            held.result(20)
-    assert gone(there, "sleep 6666")
-
-
-def test_many_programs_share_one_channel_of_the_connection(host: SSHHost, there: LabHost) -> None:
-    with ThreadPoolExecutor(40) as pool:
-        done = list(pool.map(lambda n: host.run(["echo", str(n)], timeout_s=60).out, range(40)))
-    assert done == [f"{n}\n" for n in range(40)]
-    held = [host.open([host.python, "-c", ECHO]) for _ in range(20)]
-    assert len(running(there, "pytest-flagperf")) == 1
-    for channel in held:
-        assert channel.close() == 0
 
 
 def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:

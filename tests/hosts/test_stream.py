@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,11 @@ from pytest_flagperf.hosts import Channel, HostError, HostLost, silence, stream
 from pytest_flagperf.hosts.carriers import CommandCarrier, SocketCarrier
 from pytest_flagperf.hosts.stream_host import StreamHost
 from tests.helpers.waiting import until
+
+AWKWARD = [
+    "", " ", "a b", "two\nlines\n", "'", '"', "$(touch /tmp/pwned)", "`touch /tmp/pwned`", "; touch /tmp/pwned", "\\",
+    "!!", "*", "~", "\t\x1b[31m", "\udcff\udc80 no UTF-8", "\N{GREEK SMALL LETTER ALPHA}", "-n", "%s", "x" * 100_000,
+]  # fmt: skip
 
 
 class ByCommand(StreamHost):
@@ -44,12 +50,26 @@ def host() -> Iterator[ByCommand]:
     made.close()
 
 
-def test_input_output_errors_and_codes_are_passed_unchanged(host: ByCommand) -> None:
+def test_words_variables_input_output_and_codes_are_passed_unchanged(host: ByCommand, tmp_path: Path) -> None:
+    show = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
+    done = host.run([sys.executable, "-c", show, *AWKWARD], timeout_s=30)
+    assert done.raw.split(b"\0") == [os.fsencode(word) for word in AWKWARD]
+    env = {f"V{number}": value for number, value in enumerate(AWKWARD)}
+    done = host.run(["env", "-0"], timeout_s=30, env={**env, "HOME": "/elsewhere"})
+    got = dict(entry.split(b"=", 1) for entry in done.raw.split(b"\0") if entry)
+    assert {name: got[name.encode()] for name in env} == {name: os.fsencode(value) for name, value in env.items()}
+    assert (got[b"HOME"], got[b"PATH"]) == (b"/elsewhere", os.fsencode(os.environ["PATH"]))
     data = random.Random(1).randbytes(3_000_001)
-    done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 3"], timeout_s=30, stdin=data)
-    assert (done.code, done.raw == data, done.err) == (3, True, "oh\n")
+    done = host.run(["sh", "-c", "cat; printf 'oh\\n' >&2; exit 137"], timeout_s=30, stdin=data)
+    assert (done.code, done.raw == data, done.err) == (137, True, "oh\n")
     assert host.run(["sh", "-c", "kill -9 $$"], timeout_s=30).code == -signal.SIGKILL
     assert host.run(["true"], timeout_s=30, stdin=bytes(5_000_000)).code == 0
+    done = host.run(["sh", "-c", "grep SigIgn /proc/$$/status"], timeout_s=30)
+    assert int(done.out.split()[1], 16) & 1 << signal.SIGPIPE - 1 == 0
+    (tmp_path / "text").touch()
+    for program, why in (("nosuchprogram", "No such file or directory"), (f"{tmp_path}/text", "Permission denied")):
+        with pytest.raises(HostError, match=f"h1: cannot start {program}: {why}"):
+            host.open([program])
     assert host._connected().greeting["env"] == {"HOME": os.environ["HOME"]}
 
 
@@ -83,6 +103,13 @@ def test_the_loss_of_the_command_differs_from_the_end_of_a_program(host: ByComma
     channel.close(0.0)
     host.reconnect()
     assert host.run(["true"], timeout_s=30).code == 0
+
+
+def is_alive(file: Path) -> bool:
+    """Whether the process with the number in the file runs."""
+    with suppress(OSError):
+        return "State:\tZ" not in Path("/proc", file.read_text().strip(), "status").read_text()
+    return False
 
 
 def talk(channel: Channel, *, sends: bool) -> None:
@@ -141,8 +168,24 @@ def test_what_run_started_ends_with_the_controller_and_other_programs_read_its_e
         host.close()
         with pytest.raises(HostLost, match="it was closed"):
             held.result(20)
-    until(lambda: not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists(), "the end of the program")
+    until(lambda: not is_alive(tmp_path / "pid"), "the end of the program")
     until((tmp_path / "read").exists, "the end of the input")
+
+
+def test_a_program_is_ended_with_its_children_and_takes_no_late_message(host: ByCommand, tmp_path: Path) -> None:
+    stubborn = f"trap '' TERM HUP; echo '{{}}'; cat; sleep 60 & echo $! > {tmp_path}/child; wait"
+    channel = host.open(["sh", "-c", stubborn])
+    assert channel.receive(20) == {}
+    with ThreadPoolExecutor(1) as pool:
+        closed = pool.submit(channel.close, 60.0)
+        until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text(), "the end of the input")
+        with pytest.raises(HostError, match="no longer reads its input: it was closed"):
+            channel.send({"op": "late"})
+        channel._program.kill()
+        assert closed.result() == -signal.SIGKILL
+    until(lambda: not is_alive(tmp_path / "child"), "the end of the child")
+    with pytest.raises(HostError, match=r"h1: sh did not end within 0\.3 s"):
+        host.run(["sh", "-c", "trap '' TERM HUP; sleep 60; sleep 60"], timeout_s=0.3)
 
 
 @pytest.mark.parametrize("end", ["closed", "reset"])
