@@ -1,4 +1,4 @@
-"""Check values by their annotations: JSON of files and hosts, TOML tables. Their readers add the place.
+"""Check values by their annotations: JSON of files and hosts, TOML, configs in Python. Their readers add the place.
 
 Beside annotations, a list of one kind stands for a list, and a dict for an object with these keys, of which a key with
 "?" may be missing.
@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 
@@ -32,6 +32,7 @@ _WORDS = {
     None: "null",
     types.NoneType: "null",
 }
+_PYTHON_WORDS = {**_WORDS, bool: "True or False", int: "a whole number", dict: "a dict", types.NoneType: "None"}
 _NAN_TEXTS = ("nan", "inf", "-inf")
 _UNIONS = (Union, types.UnionType)
 _TABLES = (dict, Mapping)  # a dict is recognized faster
@@ -73,11 +74,21 @@ class Check:
     all_keys: bool = False
     nan_is_text: bool = False
     """The strings "nan", "inf" and "-inf" are numbers, as in PerfLog."""
+    python: bool = False
+    """Problems have the words of Python: True, None and 'a' or 'b'."""
     _makers: dict[int, tuple[Any, _Make]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def made(self, value: Any, kind: Any) -> Any:
         """Return a value as its kind: tables as dataclasses, lists as tuples, numbers as float; else raise Misfit."""
         return self._maker(kind)(value)
+
+    def expected(self, value: Any, kind: Any) -> str | None:
+        """Return what is expected instead of a value, with the value that may be meant; None for a valid value."""
+        try:
+            self.made(value, kind)
+        except Misfit:
+            return self._expected(value, kind)
+        return None
 
     def problems(self, value: Any, kind: Any, at: At = ()) -> Iterator[tuple[At, str]]:
         """Yield the place of each value of another kind, and a sentence."""
@@ -88,12 +99,12 @@ class Check:
 
     def _problems(self, value: Any, kind: Any, at: At) -> Iterator[tuple[At, str]]:
         origin, inside = get_origin(kind), get_args(kind)
-        if origin is Annotated:
-            yield self._wrong(value, inside[1].words, at)
+        if origin in (Annotated, Literal):
+            yield self._wrong(value, self._expected(value, kind), at)
         elif isinstance(kind, Either) or origin in _UNIONS:
             kinds, _ = _without_null(kind)
             if len(kinds) > 1 and all(isinstance(one, type) and one in _WORDS for one in kinds):
-                yield self._wrong(value, " or ".join(map(_words, kinds)), at)
+                yield self._wrong(value, self._expected(value, kind), at)
             else:
                 yield from self._problems(value, kinds[-1], at)
         elif _has_keys(kind):
@@ -110,7 +121,7 @@ class Check:
             for key, item in value.items():
                 yield from self.problems(item, inside[1], (*at, _key(key)))
         else:
-            yield self._wrong(value, _WORDS[dict] if origin else _words(kind), at)
+            yield self._wrong(value, self._expected(value, kind), at)
 
     def _object(self, value: Any, kind: Any, at: At) -> Iterator[tuple[At, str]]:
         if is_dataclass(kind) and isinstance(value, kind):  # type: ignore[arg-type]
@@ -145,6 +156,8 @@ class Check:
         if origin is Annotated:
             make, fits = self._maker(inside[0]), inside[1].fits
             return lambda value: made if fits(made := make(value)) else _misfit()
+        if origin is Literal:
+            return lambda value: value if value in inside else _misfit()
         if isinstance(kind, Either) or origin in _UNIONS:
             kinds, nullable = _without_null(kind)
             return _first_of([self._maker(one) for one in kinds], nullable)
@@ -180,6 +193,26 @@ class Check:
             return value if make_record is None else make_record(**made)
 
         return make
+
+    def _expected(self, value: Any, kind: Any) -> str:
+        hint = near(value, map(str, choices_of(kind))) if isinstance(value, str) else ""
+        if isinstance(value, float) and int in (kind, *get_args(kind)) and value.is_integer():
+            hint = f"; write {int(value)}" if abs(value) <= LARGEST_INT else ""
+        return self._words(kind) + hint
+
+    def _words(self, kind: Any) -> str:
+        origin, inside = get_origin(kind), get_args(kind)
+        if origin is Annotated:
+            return str(inside[1].words)
+        if origin is Literal:
+            return " or ".join(map(repr, inside)) if self.python else f"one of {', '.join(map(str, inside))}"
+        if isinstance(kind, Either) or origin in _UNIONS:
+            kinds, nullable = _without_null(kind)
+            words = [self._words(one) for one in sorted(kinds, key=lambda one: not choices_of(one))]
+            return " or ".join([*words, "None"] if nullable and self.python else words)
+        if origin is not None:
+            kind = list if issubclass(origin, Sequence) else dict
+        return (_PYTHON_WORDS if self.python else _WORDS).get(kind) or str(getattr(kind, "__name__", kind))
 
     def _wrong(self, value: Any, expected: str, at: At) -> tuple[At, str]:
         return at, f"{dotted(at) or 'the value'} is {self.show(at, value)}; expected {expected}"
@@ -230,6 +263,11 @@ def _has_keys(kind: Any) -> bool:
     return isinstance(kind, dict) or is_typeddict(kind) or (isinstance(kind, type) and is_dataclass(kind))
 
 
+def choices_of(kind: Any) -> list[Any]:
+    """Return the values that a kind lists in a Literal."""
+    return [choice for part in (kind, *get_args(kind)) if get_origin(part) is Literal for choice in get_args(part)]
+
+
 def _without_null(kind: Any) -> tuple[list[Any], bool]:
     """Return the kinds of which a value has one, and whether it may be null."""
     kinds = kind.kinds if isinstance(kind, Either) else get_args(kind)
@@ -277,10 +315,6 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 def _is_choice(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, Enum)
-
-
-def _words(kind: Any) -> str:
-    return _WORDS.get(kind) or str(getattr(kind, "__name__", kind))
 
 
 def _key(key: object) -> str:

@@ -40,9 +40,8 @@ def read(cls: type[T], file: Path) -> T:
 
 def read_key(file: Path, key: str, default: str) -> str:
     """Return a key of the file that selects the class of the rest."""
-    value = _table(file, _text(file)).get(key, default)
-    if not isinstance(value, str):
-        raise CatalogError([f"{where(file, key)}: {key} is {shown(value)}; expected a string"])
+    value: str = _table(file, _text(file)).get(key, default)
+    raise_if_any([f"{where(file, key)}: {problem}" for _, problem in _CHECK.problems(value, str, (key,))])
     return value
 
 

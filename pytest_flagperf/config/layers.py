@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import flagperf_driver
 from flagperf_driver.training.parallel import OF_SUITE, Parallel, ParallelError
@@ -19,10 +19,11 @@ from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..kind import kind_of
 from ..problems import near, shown
 from ..stored.plan import Deviation, Value, config_of
+from ..typed import Rule
 from . import translation
 from .module import ConfigError, Module, load, load_partly
 from .translation import TranslatedName, names_target, same
-from .value_types import ValueType, not_json, out_of_range, plain, value_type_of
+from .value_types import kind_of_key, kind_problem, not_json, out_of_range, plain, read_value
 
 DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
 CASES_OWN = ("vendor", "data_dir")
@@ -52,6 +53,7 @@ _AT_LEAST = ("min_efficiency", "throughput_steps", "point_least_s", "point_most_
 """Keys that a vendor may only raise."""
 _AT_MOST: Mapping[str, float] = {"log_freq": 100, "timing_warmup_steps": 50, "point_interval": 0}
 """Keys that a vendor may raise to this value or the suite's: steps without a record, steps that p_core leaves out."""
+_KEYS = Annotated[list[str], Rule("a list of keys", lambda _: True)]
 _PUBLIC = (
     "an address with a user name, a password or a token is not accepted: parameters are stored in the report; set an"
     " environment variable of the ranks instead"
@@ -150,7 +152,8 @@ class _Draft:
     catalog: Catalog
     defaults: Path
     values: dict[str, Value] = field(default_factory=dict)
-    types: dict[str, ValueType] = field(default_factory=dict)
+    kinds: dict[str, Any] = field(default_factory=dict)
+    """The kind of each key's values, as ``typed`` describes it."""
     mutable: frozenset[str] = frozenset()
     """The keys that a vendor's file and ``--set`` may set."""
     fixed: frozenset[str] = frozenset()
@@ -219,12 +222,11 @@ class _Draft:
         return _weakening(key, value.value, suites) if of_vendor else None
 
     def put(self, key: str, value: Value, assignment: str = "") -> None:
-        """Set an existing key, and check its type and range."""
-        kind = self.types.setdefault(key, ValueType())
-        value = replace(value, value=kind.read(value.value))
-        if expected := kind.expectation(value.value):
-            self.problem(value, key, _type_problem(value.value, kind, expected), assignment)
-        elif problem := not_json(value.value) or out_of_range(key, value.value):
+        """Set an existing key, and check its kind and range."""
+        kind = self.kinds[key]
+        value = replace(value, value=read_value(value.value, kind))
+        given = value.value
+        if problem := not_json(given) or kind_problem(given, kind) or out_of_range(key, given):
             self.problem(value, key, problem, assignment)
         self.values[key] = replace(value, value=plain(value.value))
 
@@ -285,10 +287,10 @@ def _define(draft: _Draft, module: Module) -> None:
         if names_target(key):
             draft.check_target(key, value)
         elif of_suite or key != "MUTABLE":
-            if key not in draft.types or (of_suite and key in module.annotations):
+            if key not in draft.kinds or (of_suite and key in module.annotations):
                 # A key of defaults.py may be None only if its annotation allows it; a suite's own key always may.
                 # A suite's annotation of such a key allows values that only this suite supports.
-                draft.types[key] = value_type_of(value.value, module.annotations.get(key), none=of_suite)
+                draft.kinds[key] = kind_of_key(value.value, module.annotations.get(key), none=of_suite)
             draft.put(key, value)
 
 
@@ -297,9 +299,9 @@ def _keys_in(draft: _Draft, module: Module | None, variable: str) -> frozenset[s
     given = module.names.get(variable) if module else None
     if given is None:
         return frozenset()
-    names = given.value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        draft.problems.append(f"{given.file}: {variable} is {shown(names)}; expected a list of keys")
+    names: Any = given.value
+    if problem := kind_problem(names, _KEYS):
+        draft.problems.append(f"{given.file}: {variable} {problem}")
         return frozenset()
     for name in names if draft.keys_known else ():
         if name not in draft.values:
@@ -450,13 +452,6 @@ def _long_interval(steps: object, per_step: int, limit: Value, allowed: str) -> 
     )
     required = f"the suite requires an evaluation every {limit.value:,} samples (eval_samples, {limit.where})"
     return f"{interval}; {required}; expected {allowed}"
-
-
-def _type_problem(value: object, kind: ValueType, expected: str) -> str:
-    """Return the problem of a value that is not a choice, or has another type."""
-    if kind.choices and isinstance(value, str):
-        return f"expected {expected}{near(value, [choice for choice in kind.choices if isinstance(choice, str)])}"
-    return f"is {shown(value)}; expected {expected}"
 
 
 def _weakening(key: str, value: object, suites: object) -> str | None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 from flagperf_driver.node.sampling.schedule import DEVICES_S
 
 from .. import redaction
 from ..expected import Expected
 from ..problems import Problems, shown
+from ..typed import Rule
 
+_STRINGS = Annotated[list[str], Rule("a list of strings", lambda _: True)]
+# Not `<=`, which is false for NaN: the least value of the option refuses that.
+_NUMBER = Annotated[float, Rule(f"a number up to {LARGEST_INT}", lambda number: not abs(number) > LARGEST_INT)]
 COMMAND_LINE = "command line"
 DEFAULT = "default"
 
@@ -76,6 +82,13 @@ class Option:
     def key(self) -> str:
         """The name in Python code."""
         return self.name.replace("-", "_")
+
+    @cached_property
+    def kind(self) -> Any:
+        """The kind of a value in the settings file, as ``typed`` describes it."""
+        if self.flag or self.many:
+            return bool if self.flag else _STRINGS
+        return Literal[self.choices] if self.choices else {int: int, float: _NUMBER}.get(type(self.default), str)
 
 
 def option(group: str, help: str, metavar: str | None = None, default: Any = None, **more: Any) -> Any:  # noqa: A002

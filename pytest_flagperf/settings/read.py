@@ -6,16 +6,19 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from flagperf_driver import addresses
-from flagperf_driver.node.logs.whole_numbers import LARGEST_INT
 
 from .. import expected as expectations
 from .. import redaction
 from ..packages import advice
 from ..problems import kind, near, shown, unusable_path
+from ..typed import Check, Rule
 from .options import COMMAND_LINE, DEFAULT, OPTIONS, SITE, Option, Settings, SettingsError, SiteTable
+
+_CHECK = Check()
+_ROOTS = Annotated[list[str], Rule("a list with at least one folder", bool)]
 
 
 def tree_root(rootpath: Path, command_line: Mapping[str, Any]) -> Path | None:
@@ -123,12 +126,10 @@ def unusable_paths(given: Mapping[str, Any], folder: Path) -> Iterator[str]:
                 yield f"{option.name}: {shown(addresses.redacted(path))}: {problem}"
 
 
-def roots_of(given: object, path: Path, problems: list[str]) -> tuple[str, ...]:
+def roots_of(given: Any, path: Path, problems: list[str]) -> tuple[str, ...]:
     """Return the roots that a file lists; each must exist and contain suites or vendors."""
-    if not isinstance(given, list) or not given or not all(isinstance(item, str) for item in given):
-        problems.append(
-            f"{path}: roots = {addresses.redacted_text(shown(given))}: expected a list with at least one folder"
-        )
+    if expected := _CHECK.expected(given, _ROOTS):
+        problems.append(f"{path}: roots = {addresses.redacted_text(shown(given))}: expected {expected}")
         return ()
     roots = tuple(located(item, path.parent) for item in given)
     own = path.parent.resolve()
@@ -209,24 +210,8 @@ def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[s
 
 def wrong_value(option: Option, value: Any) -> str | None:
     """Return the expectation that a value of a settings file or a stored run does not meet; None for a valid value."""
-    if option.flag:
-        return None if isinstance(value, bool) else "expected true or false"
-    if option.many:
-        valid = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return None if valid else "expected a list of strings"
-    if isinstance(option.default, (int, float)):
-        kinds = (int,) if isinstance(option.default, int) else (int, float)
-        valid = isinstance(value, kinds) and not isinstance(value, bool)
-        if not valid:
-            return f"expected a {'whole ' if kinds == (int,) else ''}number"
-        return None if abs(value) <= LARGEST_INT or value != value else f"expected a number up to {LARGEST_INT}"
-    if not isinstance(value, str):
-        return "expected a string"
-    if option.path and not value:
-        return "expected a path"
-    if option.choices and value not in option.choices:
-        return f"expected one of {', '.join(option.choices)}{near(value, option.choices)}"
-    return None
+    expected = "a path" if option.path and value == "" else _CHECK.expected(value, option.kind)
+    return f"expected {expected}" if expected else None
 
 
 def _impossible_values(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
@@ -312,9 +297,5 @@ def _engine_tables(given: Any, path: Path, problems: list[str]) -> dict[str, Sit
     if not isinstance(given, dict):
         problems.append(f"{path}: engines: expected tables [engines.NAME]; got {kind(given)}")
         return {}
-    problems += [
-        f"{path}: engines.{name}: expected a table, [engines.{name}]; got {kind(table)}"
-        for name, table in given.items()
-        if not isinstance(table, dict)
-    ]
-    return {name: SiteTable(table, path) for name, table in given.items() if isinstance(table, dict)}
+    tables = {name: _site_table(f"engines.{name}", table, path, problems) for name, table in given.items()}
+    return {name: table for name, table in tables.items() if table is not None}
