@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -33,18 +34,28 @@ _KILLED_S = 15.0  # a process that is still alive so long after SIGKILL is stuck
 _FULL_DISK_BYTES = 1 << 16  # a disk with less free space is considered full
 
 
-class StartedRank:
-    """A rank from its start until its end is reported."""
+class StartedRank(NamedTuple):
+    """A rank whose process was started and is not reaped. It may have ended, or the agent may be ending it."""
 
-    def __init__(self, followed: rank_health.FollowedRank, child: subprocess.Popen[bytes]) -> None:
-        self.followed = followed
-        self.child = child
-        self.started_ms = now_ms()
-        self.cause: str | None = None  # set in advance if the agent ends the rank
+    followed: rank_health.FollowedRank
+    child: subprocess.Popen[bytes]
+    started_ms: int
+
+
+class EndedRank(NamedTuple):
+    """A rank whose process is reaped, until its end is reported."""
+
+    started: StartedRank
+    code: int  # below 0: the signal that killed the process
+    cause: str | None  # None: the agent did not end the rank
 
 
 class Ranks:
-    """One round's ranks on this host, from the start of the first to the end of the last."""
+    """One round's ranks on this host, from the start of the first to the end of the last.
+
+    All ranks are followed. A rank is started, and then ended. The round is over when no rank is started.
+    From the moment when the agent ends the ranks, ``_ending`` has the cause of each rank that was started then.
+    """
 
     def __init__(
         self,
@@ -56,25 +67,24 @@ class Ranks:
     ) -> None:
         self._orders = orders
         self._temporary = temporary
-        self._confined: ConfinedThread | None = None
+        self._not_confined: str | None = None
         self._messages = messages
         self._folder = messages.folder
         self._reaper = reaper
-        self._own_limit = own_limit  # a memory limit is the container's
         self._followed: dict[int, rank_health.FollowedRank] = {}
-        self._live: dict[int, StartedRank] = {}
-        self._ending = False
+        self._started: dict[int, StartedRank] = {}
+        self._ending: Mapping[int, str] | None = None
+        self._memory_cause = partial(oom.cause, oom.count(), own_limit)  # own_limit: a memory limit is the container's
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._read_logs())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
         self._timer.every(orders.beat_s, lambda _: self._send_beats())
-        self._memory = oom.count()
 
     # -- the round -----------------------------------------------------------------------------------------
 
     @property
     def over(self) -> bool:
-        return not self._live
+        return not self._started
 
     def start(self) -> None:
         """Start all ranks; if one cannot be started, end the others."""
@@ -82,9 +92,10 @@ class Ranks:
             self._followed[order.rank] = rank_health.FollowedRank(
                 order.rank, self._messages, every_record=not self._followed, show=self._orders.show
             )
-        self._confined = ConfinedThread(self._limits())
+        confined = ConfinedThread(self._limits())
+        self._not_confined = confined.problem
         for order in self._orders.ranks:
-            if not self._start(order):
+            if not self._start(order, confined):
                 break
         self._timer.after(self._orders.round_s, self._on_round_timeout)
         self._finish_if_over()
@@ -98,39 +109,38 @@ class Ranks:
     def end(self, reason: str) -> None:
         """End all ranks."""
         self._messages.note(f"stopping the ranks: {reason}")
-        self._end("stopped")
+        self._end_all()
 
     def fail(self, kind: str, rank: int | None, sentence: str) -> None:
         """Report a fault, which does not end the ranks. While they are being ended, nothing counts as a fault."""
-        if not self._ending:
+        if self._ending is None:
             self._messages.fault(kind, rank, sentence)
 
     def abandon(self) -> None:
         """Kill all processes of all ranks, whatever happened to this process."""
-        for rank in self._live.values():
+        for rank in self._started.values():
             processes.kill_session(rank.child.pid)
 
     def _finish_if_over(self) -> None:
-        if self._folder.write_error is not None and not self._ending:
+        if self._folder.write_error is not None and self._ending is None:
             self.fail("disk", None, self._folder.write_error)
-            self._end("stopped")
+            self._end_all()
         if self.over:
             self._read_logs(to_the_end=True)
             ranks = {str(rank): followed.milestones.to_json() for rank, followed in self._followed.items()}
-            not_confined = self._confined.problem if self._confined else None
-            seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": not_confined}
+            seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": self._not_confined}
             self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
 
-    def _start(self, order: RankProcess) -> bool:
+    def _start(self, order: RankProcess, confined: ConfinedThread) -> bool:
         try:
             log = self._folder.path / layout.rank_log(order.rank)
             env, cores = order.environment(os.environ, self._temporary.env), self._cores(order)
-            child = processes.spawn(order.argv, env, order.cwd, log, cores, self._confined)
+            child = processes.spawn(order.argv, env, order.cwd, log, cores, confined)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._cannot_start(order, error)
             return False
         self._reaper.guard(child.pid)
-        self._live[order.rank] = StartedRank(self._followed[order.rank], child)
+        self._started[order.rank] = StartedRank(self._followed[order.rank], child, now_ms())
         self._messages.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
         return True
 
@@ -165,17 +175,15 @@ class Ranks:
         problem = "{}: {}".format(getattr(error, "filename", None) or order.argv[0], _reason(error))
         self.fail("start", order.rank, f"rank {order.rank} could not be started: {problem}")
         self._messages.exit(order.rank, cause="crash")
-        self._end("stopped")
+        self._end_all()
 
     def _on_round_timeout(self) -> None:
-        if self._ending:
+        if self._ending is not None:
             return
-        sentence = "the round took longer than {:g} s (round_timeout_s): {}".format(
-            self._orders.round_s,
-            ", ".join(f"rank {number} {rank.followed.heartbeat.where}" for number, rank in [*self._live.items()][:8]),
-        )
-        self.fail("timeout", next(iter(self._live), None), sentence)
-        self._end("timeout")
+        places = [f"rank {number} {rank.followed.heartbeat.where}" for number, rank in self._started.items()]
+        sentence = f"the round took longer than {self._orders.round_s:g} s (round_timeout_s): {', '.join(places[:8])}"
+        self.fail("timeout", next(iter(self._started), None), sentence)
+        self._end_all("timeout")
 
     # -- what the ranks write ------------------------------------------------------------------------------
 
@@ -184,11 +192,10 @@ class Ranks:
             followed.read_log(to_the_end)
 
     def _check_heartbeats(self, passed_s: float) -> None:
-        alive = {number: rank.followed.heartbeat for number, rank in self._live.items()}
+        alive = {number: rank.followed.heartbeat for number, rank in self._started.items()}
         for heartbeat in alive.values():
             heartbeat.read(passed_s)
-        hung = None if self._ending else rank_health.find_hung_rank(alive, self._orders.limits)
-        if hung is not None:
+        if self._ending is None and (hung := rank_health.find_hung_rank(alive, self._orders.limits)) is not None:
             self._end_hung(hung)
 
     def _send_beats(self) -> None:
@@ -204,53 +211,53 @@ class Ranks:
             self._messages.send({"type": "beat", "ranks": ranks, "slow": slow}, expendable=True)
 
     def _end_hung(self, hung: rank_health.HungRank) -> None:
-        rank = self._live[hung.rank]
-        lines = rank.followed.last_lines()
+        lines = self._followed[hung.rank].last_lines()
         last_line = f"; its last line: {lines[-1].strip()}" if lines else ""
         self.fail(hung.kind, hung.rank, hung.sentence + last_line)
-        rank.cause = "hang" if hung.kind == "hang" else "timeout"
-        for other in self._live.values():
-            processes.signal_session(other.child.pid, signal.SIGUSR1, only_catchers=True)
-        self._end("stopped", _TRACES_S)
+        for rank in self._started.values():
+            processes.signal_session(rank.child.pid, signal.SIGUSR1, only_catchers=True)
+        cause = "hang" if hung.kind == "hang" else "timeout"
+        self._end({**dict.fromkeys(self._started, "stopped"), hung.rank: cause}, _TRACES_S)
 
     # -- the ranks' end ------------------------------------------------------------------------------------
 
     def _handle_ended(self) -> None:
         """Handle the ranks that have ended; report first the rank that most probably made the others fail."""
-        ended = [rank for rank in self._live.values() if processes.has_ended(rank.child.pid)]
-        for rank in ended:
-            self._reap(rank)
+        exited = [rank for rank in self._started.values() if processes.has_ended(rank.child.pid)]
+        ended = [self._reap(rank) for rank in exited]
         if ended:
             self._read_logs()
         for rank in sorted(ended, key=_fault_order):
             self._report_end(rank)
 
-    def _reap(self, rank: StartedRank) -> None:
+    def _reap(self, rank: StartedRank) -> EndedRank:
         processes.kill_session(rank.child.pid)
-        rank.child.wait()
+        code, number = rank.child.wait(), rank.followed.rank
         self._reaper.forget(rank.child.pid)
-        del self._live[rank.followed.rank]
+        del self._started[number]
         rank.followed.read_log(to_the_end=True)
+        return EndedRank(rank, code, (self._ending or {}).get(number))
 
-    def _report_end(self, rank: StartedRank) -> None:
-        code = rank.child.returncode
-        if code != 0 and rank.cause is None:
-            rank.cause = "crash"
-            if not self._ending:
-                self.fail(*self._crash(rank))
-        exit_code, name = (code, None) if code >= 0 else (None, _signal_name(-code))
-        self._send_exit(rank, exit_code, name, rank.cause if code != 0 else None)
-        if code != 0:
-            self._end("stopped")
+    def _report_end(self, rank: EndedRank) -> None:
+        code = rank.code
+        if code == 0:
+            self._send_exit(rank.started, 0, None, None)
+            return
+        if rank.cause is None and self._ending is None:
+            self.fail(*self._crash(rank))
+        exit_code, name = (code, None) if code > 0 else (None, _signal_name(-code))
+        self._send_exit(rank.started, exit_code, name, rank.cause or "crash")
+        self._end_all()
 
-    def _crash(self, rank: StartedRank) -> tuple[str, int, str]:
+    def _crash(self, rank: EndedRank) -> tuple[str, int, str]:
         """Return the kind of fault, the rank and the sentence. A rank that cannot write cannot log that either."""
-        number, code, error = rank.followed.rank, rank.child.returncode, rank.followed.error
+        followed, code = rank.started.followed, rank.code
+        number, error = followed.rank, followed.error
         how = f"ended with exit code {code}" if code > 0 else f"was killed by {self._signal_with_cause(-code)}"
         if error is not None:
             reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
             return "crash", number, f"rank {number} {how}: {reason}"
-        sentence = f"rank {number} {how}: {rank_health.last_error(rank.followed.last_lines()) or 'no output'}"
+        sentence = f"rank {number} {how}: {rank_health.last_error(followed.last_lines()) or 'no output'}"
         if self._folder.free_bytes() < _FULL_DISK_BYTES:
             return "disk", number, f"{sentence}; the disk of {self._folder.path} is full"
         return "crash", number, sentence
@@ -259,35 +266,36 @@ class Ranks:
         name = _signal_name(number)
         if number != signal.SIGKILL:
             return name
-        return "{} ({})".format(name, oom.cause(self._memory, self._own_limit) or "kill -9 by a user or a program")
+        return "{} ({})".format(name, self._memory_cause() or "kill -9 by a user or a program")
 
-    def _end(self, cause: str, delay_s: float = 0.0) -> None:
+    def _end_all(self, cause: str = "stopped") -> None:
+        self._end(dict.fromkeys(self._started, cause))
+
+    def _end(self, causes: Mapping[int, str], delay_s: float = 0.0) -> None:
         """End every remaining rank: send SIGTERM, and SIGKILL after the grace period."""
-        if self._ending:
+        if self._ending is not None:
             return
-        self._ending = True
-        for rank in self._live.values():
-            rank.cause = rank.cause or cause
+        self._ending = causes
         self._timer.after(delay_s, self._terminate)
         self._timer.after(delay_s + self._orders.grace_s, self._kill)
-        self._timer.after(delay_s + self._orders.grace_s + _KILLED_S, self._give_up)
+        self._timer.after(delay_s + self._orders.grace_s + _KILLED_S, lambda: self._give_up(causes))
 
     def _terminate(self) -> None:
-        for rank in self._live.values():
+        for rank in self._started.values():
             processes.signal_session(rank.child.pid, signal.SIGTERM)
             # A stopped process handles SIGTERM only after SIGCONT.
             processes.signal_session(rank.child.pid, signal.SIGCONT)
 
     def _kill(self) -> None:
-        for rank in self._live.values():
-            self._messages.note(f"rank {rank.followed.rank} ignored SIGTERM and is killed")
+        for number, rank in self._started.items():
+            self._messages.note(f"rank {number} ignored SIGTERM and is killed")
             processes.kill_session(rank.child.pid)
 
-    def _give_up(self) -> None:
-        for rank in list(self._live.values()):
-            self._messages.note(f"rank {rank.followed.rank} cannot be killed: it is stuck in the kernel")
-            del self._live[rank.followed.rank]
-            self._send_exit(rank, None, None, rank.cause)
+    def _give_up(self, causes: Mapping[int, str]) -> None:
+        stuck, self._started = self._started, {}
+        for number, rank in stuck.items():
+            self._messages.note(f"rank {number} cannot be killed: it is stuck in the kernel")
+            self._send_exit(rank, None, None, causes[number])
 
     def _send_exit(self, rank: StartedRank, code: int | None, name: str | None, cause: str | None) -> None:
         followed = rank.followed
@@ -304,8 +312,8 @@ class Ranks:
         )
 
 
-def _fault_order(rank: StartedRank) -> tuple[bool, bool, float]:
-    code, error = rank.child.returncode, rank.followed.error
+def _fault_order(rank: EndedRank) -> tuple[bool, bool, float]:
+    code, error = rank.code, rank.started.followed.error
     return code == 0, code > 0, error.time_ms if error is not None else float("inf")
 
 
