@@ -153,64 +153,79 @@ def _pair(bounds: Sequence[float] | None) -> Range | None:
 
 @dataclass
 class RankLog:
-    """The contents of one rank's log; ``present`` is False if the rank left no log."""
+    """The contents of one rank's log; ``present`` is False if the rank left no log.
 
+    A host's summary stores the fields under their names.
+    """
+
+    # -- the file
     rank: int
     path: Path = Path()
     present: bool = True
     is_summary: bool = False
     """Whether these are the contents of the host's summary: without curves, and the log itself is still on the host."""
-    init_end: Mapping[str, Any] = field(default_factory=dict)
-    finished: Mapping[str, Any] | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    """The number of records of each milestone; a rank writes each once."""
-    given: tuple[Mapping[str, Any], ...] = ()
-    """The values that each INIT_END repeats from the rank's parameters."""
-    after_finished: str | None = None
-    """The first event after FINISHED."""
+    bytes: int = 0
+    broken_lines: int = 0
+    other_lines: int = 0
+    last_lines: tuple[str, ...] = ()
+    """Of a summary of a rank that did not finish."""
     other_rank: int | None = None
     """The rank of the first record that another rank wrote."""
-    totals: LogTotals = field(default_factory=LogTotals)
-    milestones_ms: dict[str, int] = field(default_factory=dict)
+    names: NamesInLog = field(default_factory=NamesInLog)
+
+    # -- the records that a rank writes once
+    counts: dict[str, int] = field(default_factory=dict)
+    """The number of records of each milestone; a rank writes each once."""
+    init_end: Mapping[str, Any] = field(default_factory=dict)
+    given: tuple[Mapping[str, Any], ...] = ()
+    """The values that each INIT_END repeats from the rank's parameters."""
     failed: Mapping[str, Any] | None = None
+    finished: Mapping[str, Any] | None = None
+    after_finished: str | None = None
+    """The first event after FINISHED."""
+
+    # -- the times, by the rank's clock
+    milestones_ms: dict[str, int] = field(default_factory=dict)
     init_start_ms: int | None = None
     train_start_ms: int | None = None
     warm_ms: float | None = None
     """The end of the warm-up's last step, estimated from the logged steps."""
     train_end_ms: int | None = None
     last_ms: int | None = None
+
+    # -- the steps and the checkpoints
+    totals: LogTotals = field(default_factory=LogTotals)
+    steps: tuple[Step, ...] = ()
+    logged_steps: int = 0
     first_step: int | None = None
     """The first step after TRAIN_START; after a checkpoint it is not step 1."""
+    bad_losses: int = 0
+    first_bad_step: int | None = None
+    first_bad_loss: float | None = None
     checkpoints: int = 0
     """The number of complete checkpoints that the log knows of."""
-    steps: tuple[Step, ...] = ()
+
+    # -- the evaluations
     evaluations: tuple[Evaluation, ...] = ()
+    num_evaluations: int = 0
     untrained: Evaluation | None = None
     reached: Evaluation | None = None
     last_evaluation: Evaluation | None = None
     best: dict[str, float] = field(default_factory=dict)
     """The best value of each metric with a target."""
-    logged_steps: int = 0
-    num_evaluations: int = 0
-    bad_losses: int = 0
-    first_bad_step: int | None = None
-    first_bad_loss: float | None = None
     bad_metrics: int = 0
-    impossible: tuple[Impossible, ...] = ()
-    """The figures outside their possible range."""
-    broken_lines: int = 0
-    other_lines: int = 0
-    bytes: int = 0
-    drawings: FirstAndLast = field(default_factory=FirstAndLast)
-    """What the model drew; invalid records are left out."""
+
+    # -- the points of a measurement
     points: tuple[MeasuredPoint, ...] = ()
-    """The points of a measurement."""
     left_out: tuple[LeftOutPoint, ...] = ()
     bad_points: int = 0
     """The number of records of points that are not valid, repeat a point, or are too many."""
-    names: NamesInLog = field(default_factory=NamesInLog)
-    last_lines: tuple[str, ...] = ()
-    """Of a summary of a rank that did not finish."""
+
+    # -- the figures of all records
+    impossible: tuple[Impossible, ...] = ()
+    """The figures outside their possible range."""
+    drawings: FirstAndLast = field(default_factory=FirstAndLast)
+    """What the model drew; invalid records are left out."""
 
     @property
     def names_of_points(self) -> frozenset[str]:
