@@ -190,6 +190,8 @@ def _case_problems(part: _CaseOfRun, must_converge: bool, scale: str) -> Iterato
         yield unknown
     if unverified := marks.unverified_chip(part.case.outcomes):
         yield unverified
+    if invalid := marks.of_rounds(part.case.outcomes).get(marks.NOT_VALID):
+        yield f"{marks.NOT_VALID}: {invalid}"
     if first.synthetic:
         yield "got synthetic data; expected real data"
     if not first.fingerprint.get("key"):

@@ -33,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"difference: {difference}")
         rounds = f"{count(number, 'round')} derived again"
         print(f"{directory}: {rounds}: {count(len(differences), 'difference') or 'no difference'}")
+        print(f"note: report.html and results.csv are not checked: flagperf report {directory} makes the page again")
         if differences:
             is_equal = False
             print("\n".join(_other_version(directory)), end="")

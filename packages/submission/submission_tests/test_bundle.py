@@ -125,6 +125,12 @@ def test_bundle_takes_other_shapes_and_the_small_scale(tmp_path: Path, capsys: C
     assert "shape 'x'" in errors_of(capsys, "bundle", tmp_path / "run", "--shapes=x")[0]
 
 
+def test_bundle_takes_no_figures_that_are_not_valid(tmp_path: Path, capsys: Capture) -> None:
+    run = run_of(tmp_path / "run", "throttled")
+    out = output_of(capsys, "bundle", run, "--shapes=1x2", "--scale=small", "--to", tmp_path / "s.tar.gz", code=1)
+    assert "1x2: figures not valid: localhost: device 0 was slowed down" in out
+
+
 def test_bundle_names_the_failure_of_a_round(tmp_path: Path, capsys: Capture) -> None:
     run = run_of(tmp_path / "run", "crashed_rank")
     out = output_of(capsys, "bundle", run, "--shapes=1x2", "--scale=small", "--to", tmp_path / "s.tar.gz", code=1)

@@ -91,6 +91,9 @@ def _verdict(rows: Sequence[Row], not_run: int) -> str:
     with_code = _with_code(rows)
     parts += [f"{len(with_code)} with vendor code"] if with_code else []
     parts += counted_marks(row.summary for row in rows)
+    passed = [row for row in rows if row.summary.state == PASSED]
+    invalid, rounds = sum(row.rounds - row.valid for row in passed), sum(row.rounds for row in passed)
+    parts += [f"{invalid} of {count(rounds, 'round')} not valid"] if invalid else []
     parts += not_judged(row.summary for row in rows)
     parts += [f"{not_run} not run"] if not_run else []
     return "; ".join([", ".join(parts), *map(escape, filter(None, (_scaling(rows), _baselines(rows))))])

@@ -96,6 +96,7 @@ def test_one_set_of_rounds_gives_the_throughput_and_the_speed_up(valid: int, in_
     of_case = row(*rounds, one_card=1000.0, verdicts=PASSED)
     assert (of_case.main.median, of_case.speedup, len(of_case.values)) == (1700.0, 1.7, valid)
     assert ("is 1.70 times as fast as on one" in headline([of_case])) == in_headline, "few rounds prove nothing"
+    assert f"{5 - valid} of 5 rounds not valid" in text_of(headline([of_case]))
     invalid = row(*(replace(one, validity_warnings=rounds[-1].validity_warnings) for one in rounds), one_card=1000.0)
     assert len(invalid.values) == 5, "without a valid round, all count"
 
