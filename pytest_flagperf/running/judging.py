@@ -86,18 +86,18 @@ def _reason_to_refuse(case: CaseResult, all_cases: Iterable[CaseResult]) -> str 
 
 
 def would_change(run: store.StoredRun, folder: Path) -> bool:
-    """Return True if accepting the run would add a baseline to the folder, or replace one that the run differs from."""
+    """Return True if accepting the run would add a baseline to the folder, or replace one that the run improves on."""
     if not folder.is_dir():
         return False
     return any(
         _reason_to_refuse(case, run.cases) is None
-        and (not (folder / baseline_file(case.case)).exists() or _differs(case))
+        and (not (folder / baseline_file(case.case)).exists() or _improves(case))
         for case in run.cases
     )
 
 
-def _differs(case: CaseResult) -> bool:
-    return any(baselines.is_comparison(one) and (not one.ok or one.warning) for one in case.all_verdicts)
+def _improves(case: CaseResult) -> bool:
+    return case.ok and any(baselines.is_comparison(one) and one.warning for one in case.all_verdicts)
 
 
 def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[str]:
