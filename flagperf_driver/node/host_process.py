@@ -33,7 +33,7 @@ EXIT_CHECK_S = 0.2
 LONGEST_WAIT_S = 3600.0
 
 # Set by the command that runs this text.
-stdin: io.BufferedReader = globals().get("stdin") or sys.stdin.buffer  # type: ignore[assignment]
+stdin: Any = globals().get("stdin")
 
 
 def raw(text: str) -> bytes:

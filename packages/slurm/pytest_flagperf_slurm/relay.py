@@ -10,7 +10,6 @@ own input and output.
 
 import contextlib
 import fcntl
-import io
 import json
 import os
 import signal
@@ -27,7 +26,7 @@ KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # befor
 NAME_BYTES = 256  # a connection begins with the token, and the node's name in this many bytes
 
 # Set by the command that runs this text.
-stdin: io.BufferedReader = globals().get("stdin") or sys.stdin.buffer  # type: ignore[assignment]
+stdin: Any = globals().get("stdin")
 
 
 # -- the lock that says that a job is in use -------------------------------------------------------------------
