@@ -18,6 +18,7 @@ with suppress(ImportError):  # Windows imports this module for its names, but ru
     import fcntl
 
 LOCK, SOCKET, STATE = "agent.lock", "agent.sock", "agent.json"
+EVENTS = "agent.events.jsonl"  # the agent's messages that count, one on each line
 INNER_SOCKET = "inner.sock"
 SUMMARY = "summary.json"  # only in the archive that the agent sends: the summary of the logs
 ROUNDS = "rounds"  # the folder of log folders in a user's scratch folder
@@ -122,7 +123,7 @@ class LogFolder:
 
     def remove_agent_files(self) -> None:
         """Remove the files that belong to the agent."""
-        for name in (SOCKET, INNER_SOCKET, CONTAINER_LOG, STATE, LOCK):
+        for name in (SOCKET, INNER_SOCKET, CONTAINER_LOG, EVENTS, STATE, LOCK):
             with suppress(OSError):
                 (self.path / name).unlink()
 

@@ -1,11 +1,12 @@
-"""Connections between the agent and its controller: JSON lines that are kept until the controller confirms them.
+"""Connections between the agent and its controller: JSON lines, and the file of those that count.
 
-After a connection is lost the controller can attach again; then the agent sends every unconfirmed message again.
+After a connection is lost the controller can attach again, and reads on in the file, also in that of a killed agent.
 Nothing here blocks, even if the controller does not read.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -15,13 +16,15 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, BinaryIO, Mapping, Sequence
+
+from flagperf_driver.node.folder import EVENTS
 
 Message = Mapping[str, Any]
 
 _READ_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 26  # no order is longer
-_MOST_KEPT = 1 << 26
+_PIECE = 1 << 20
 _CLOSE_S = 5.0  # maximum wait for a slow controller to read the last messages
 
 
@@ -152,14 +155,15 @@ class ControllerLink:
         self._callers: list[MessageConnection] = []
         self._listener: SocketListener | None = None
         self._orders: deque[Message] = deque()
-        self._kept: deque[tuple[int, bytes]] = deque()
-        self._kept_bytes = 0
         self._last_seq = 0
+        self._events: BinaryIO | None = None
+        self._unsent: BinaryIO | None = None  # the same file, read to what was sent
         self._wake = self._wake_on_signals()
 
     def listen(self, name: str) -> None:
-        """Let a controller attach, now or later."""
+        """Let a controller attach, now or later, and keep what it must not miss."""
         self._listener = SocketListener(name)
+        self._events, self._unsent = open(EVENTS, "wb", buffering=0), open(EVENTS, "rb")  # noqa: SIM115, PTH123
 
     # -- receiving -----------------------------------------------------------------------------------------
 
@@ -202,6 +206,7 @@ class ControllerLink:
     def _process_input(self) -> None:
         for source in self._all():
             source.flush()
+        self._send_kept()
         if self._connection is not None:
             self._orders.extend(self._connection.messages())
         if self._listener is not None:
@@ -225,8 +230,12 @@ class ControllerLink:
         self._disconnect()
         self._connection = caller
         self._orders.extend(messages[1:])
-        self.forget(after)
-        caller.send(_line({"type": "attached", "pid": os.getpid()}), *(line for _, line in self._kept))
+        caller.send(_line({"type": "attached", "pid": os.getpid()}))
+        if self._unsent is not None:
+            self._unsent.seek(0)
+            for _ in zip(range(after), self._unsent):
+                pass
+        self._send_kept()
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -235,35 +244,49 @@ class ControllerLink:
 
     # -- sending -------------------------------------------------------------------------------------------
 
-    def send(self, message: Message, expendable: bool = False) -> None:
-        """Number, send and keep a message; drop an expendable one if too much is kept: the logs contain it."""
-        if expendable and self._kept_bytes > _MOST_KEPT:
+    def send(self, message: Message) -> None:
+        """Number, keep and send a message."""
+        if self._events is None or self._unsent is None:  # in a container: the agent on the host keeps it
+            self._last_seq += 1
+            self.reply({**message, "seq": self._last_seq})
+            return
+        end = self._events.tell()
+        line = _line({**message, "seq": self._last_seq + 1})
+        try:
+            if self._events.write(line) < len(line):
+                raise OSError(errno.ENOSPC, "the disk is full")
+        except OSError:  # it is sent, but not kept
+            self._events.truncate(end)
+            self._events.seek(end)
+            self.reply(message)
             return
         self._last_seq += 1
-        line = _line({**message, "seq": self._last_seq})
-        self._kept.append((self._last_seq, line))
-        self._kept_bytes += len(line)
-        if self._connection is not None:
-            self._connection.send(line)
+        self._send_kept()
+
+    @property
+    def _behind(self) -> int:
+        """The number of bytes in the file that are not sent yet."""
+        return 0 if self._events is None or self._unsent is None else self._events.tell() - self._unsent.tell()
+
+    def _send_kept(self) -> None:
+        """Send on in the file, as long as the controller reads."""
+        while self._connection is not None and self._unsent is not None and self._behind and not self._connection.busy:
+            self._connection.send(*self._unsent.readlines(_PIECE))
 
     def reply(self, message: Message) -> None:
-        """Send a reply to an order; it is not kept."""
+        """Send a reply to an order, or what soon loses its value; it is not kept."""
         if self._connection is not None:
             self._connection.send(_line(message))
-
-    def forget(self, seq: int) -> None:
-        """Delete the messages up to ``seq``, which the controller has received."""
-        while self._kept and self._kept[0][0] <= seq:
-            self._kept_bytes -= len(self._kept.popleft()[1])
 
     def close(self) -> None:
         """Send the remaining messages, as long as the controller reads them, and close the connection."""
         deadline = time.monotonic() + _CLOSE_S
-        while self._connection is not None and self._connection.busy and time.monotonic() < deadline:
+        while self._connection is not None and (self._connection.busy or self._behind) and time.monotonic() < deadline:
             self.wait(0.1)
         self._disconnect()
-        if self._listener is not None:
-            self._listener.close()
+        for each in (self._listener, self._events, self._unsent):
+            if each is not None:
+                each.close()
 
     def _wake_on_signals(self) -> int:
         reader, writer = os.pipe()

@@ -11,7 +11,6 @@ import time
 from contextlib import suppress
 from typing import Any, Callable
 
-from flagperf_driver import events
 from flagperf_driver.node import processes, silence
 from flagperf_driver.node.agent import container_kinds
 from flagperf_driver.node.agent.connections import ControllerLink, Message, MessageConnection, SocketListener
@@ -197,9 +196,7 @@ class ContainerSupervisor:
             self._not_ended.discard(int(body["rank"]))
             self._messages.send_exit(body)
         else:
-            expendable = kind in ("beat", "lines") or body.get("event") not in (None, events.FAILED, events.FINISHED)
-            if kind != "beat" or self._messages.connected:
-                self._messages.send(body, expendable)
+            self._messages.tell(body) if kind == "beat" else self._messages.send(body)
 
     def _beat(self) -> None:
         """Send beats to the controller until the inner agent does."""

@@ -30,18 +30,23 @@ class Messages:
         """Whether the controller is connected. Messages that soon lose their value are sent only then."""
         return self._link.gone_s() is None
 
-    def send(self, message: Message, expendable: bool = False) -> None:
-        self._link.send(message, expendable)
+    def send(self, message: Message) -> None:
+        self._link.send(message)
+
+    def tell(self, message: Message) -> None:
+        """Send a message that soon loses its value; it is not kept."""
+        if self._inner:  # the agent on the host waits for numbered messages
+            self.send(message)
+        elif self.connected:
+            self._link.reply(message)
 
     def alive(self) -> None:
         """Send an empty beat before any rank has one: the controller considers a silent agent lost."""
-        if self.connected:
-            self.send({"type": "beat", "ranks": {}, "slow": {}}, expendable=True)
+        self.tell({"type": "beat", "ranks": {}, "slow": {}})
 
     def samples(self, samples: Mapping[str, Mapping[str, object]]) -> None:
         """Send the latest samples of the host and its devices."""
-        if self.connected:
-            self.send({"type": "samples", **samples}, expendable=True)
+        self.tell({"type": "samples", **samples})
 
     def note(self, text: str) -> None:
         self.folder.note(text)

@@ -108,10 +108,9 @@ class FollowedRank:
             if record.event == events.FAILED:
                 self.error = self.error or record
             self.finished = self.finished or record.event == events.FINISHED
-            final = record.event in _FINAL_EVENTS
             if self.rank == 0 or record.event == events.FAILED:
                 message = {"event": record.event, "value": dict(record.value), "time_ms": record.time_ms}
-                self._messages.send({"type": "perflog", "rank": self.rank, **message}, expendable=not final)
+                self._messages.send({"type": "perflog", "rank": self.rank, **message})
         if self._tail.at_the_end:
             self.milestones.read_completely(begin)
 
@@ -120,7 +119,7 @@ class FollowedRank:
         return last_lines(self._log)
 
     def _show(self, lines: list[str]) -> None:
-        self._messages.send({"type": "lines", "rank": self.rank, "lines": lines}, expendable=True)
+        self._messages.send({"type": "lines", "rank": self.rank, "lines": lines})
 
 
 class RankHeartbeat:

@@ -208,7 +208,7 @@ class Ranks:
         # Sent also without any rank's beat: the controller considers a silent agent lost.
         if self._messages.connected:
             slow = rank_health.find_slow(heartbeats)
-            self._messages.send({"type": "beat", "ranks": ranks, "slow": slow}, expendable=True)
+            self._messages.tell({"type": "beat", "ranks": ranks, "slow": slow})
 
     def _end_hung(self, hung: rank_health.HungRank) -> None:
         lines = self._followed[hung.rank].last_lines()

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from flagperf_driver.node import device_lease
 from flagperf_driver.node.agent.archive import LogLimits
+from flagperf_driver.node.folder import EVENTS
 from pytest_flagperf.hosts import Channel, Host, HostError, HostGone, HostLost, InvalidReply, Message, silence
 from pytest_flagperf.hosts.clock import clock_offset
 from pytest_flagperf.hosts.deploy import Code, attach, open_module
 from pytest_flagperf.hosts.host_pool import AT_ONCE, HostPool, run_on_each
+from pytest_flagperf.hosts.replies import check_reply, parse_line
 from pytest_flagperf.progress import note
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.plan import StoredHost
@@ -349,7 +351,7 @@ class Agents:
                 if time.monotonic() - agent.word_at >= agent.word_s and not (agent.lost or agent.stream_ended):
                     agent.word_at = time.monotonic()
                     with suppress(HostError):  # its messages show whether it is lost or has ended
-                        agent.send({"op": "ack", "seq": agent.seq})
+                        agent.send({"op": "ack"})
 
     def _take(self, agent: HostAgent, message: Message) -> None:
         if message["type"] in _ANSWERS:
@@ -388,6 +390,7 @@ class Agents:
                 continue
             except HostError as error:
                 why, agent.lost = f"{agent.lost}; after the host came back: {error}", None
+                self._read_left(agent)
                 break
             self._report(agent, "back", f"{agent.name} is back")
             self._resend_stop(agent)
@@ -395,6 +398,15 @@ class Agents:
             return
         agent.gone = f"{why}; {agent.given_up}" if agent.given_up else why
         self._end(agent)
+
+    def _read_left(self, agent: HostAgent) -> None:
+        """Take the messages that an agent left in its file before its end."""
+        with suppress(HostError):
+            words = ["tail", "-n", f"+{agent.seq + 1}", f"{agent.log_dir}/{EVENTS}"]
+            for line in agent.host.run(words, timeout_s=silence.ANSWER_S).raw.splitlines():
+                if (message := parse_line(agent.name, line)) is not None:
+                    check_reply(agent.name, message)
+                    self._take(agent, message)
 
     def give_up(self, reason: str) -> None:
         """Stop waiting for the hosts that are lost at the moment."""

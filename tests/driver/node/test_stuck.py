@@ -62,7 +62,7 @@ def test_beats_are_sent_while_caches_are_cleared(tmp_path: Path, monkeypatch: py
         def gone_s(self) -> None:
             return None
 
-        def send(self, message: dict[str, Any], expendable: bool) -> None:
+        def send(self, message: dict[str, Any]) -> None:
             messages.append(message["type"])
 
     class Caches:

@@ -1,5 +1,6 @@
 """Messages of agents at moments that are hard to produce with real agents."""
 
+import json
 import queue
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from flagperf_driver.heartbeat import EVALUATE, INIT, TRAIN
+from flagperf_driver.node.folder import EVENTS
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, HostAgent
 from pytest_flagperf.engines.agents.round_messages import first_fault, start_tracker
@@ -78,6 +80,17 @@ def test_messages_before_the_end_are_received_after_it(tmp_path: Path) -> None:
     agents._messages = Late()
     threading.Timer(0.1, agents._messages.empty).start()
     assert [message["type"] for _, message in agents.messages()] == ["fault", "over"]
+
+
+def test_what_an_agent_left_in_its_file_is_read(tmp_path: Path) -> None:
+    lines = [{"type": "warning", "sentence": word, "seq": number} for number, word in enumerate("abc", 1)]
+    (tmp_path / EVENTS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    agent = agent_on(FakeChannel(), tmp_path)
+    agent.log_dir, agent.seq = str(tmp_path), 1
+    with Agents() as agents:
+        agents._read_left(agent)
+        assert [agents._messages.get_nowait()[1]["sentence"] for _ in "bc"] == ["b", "c"]
+    agent.host.close()
 
 
 def test_an_ended_agents_last_messages_arrive_unacknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

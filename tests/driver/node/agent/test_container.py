@@ -126,7 +126,7 @@ def test_a_container_that_hangs_before_its_agent_is_removed(lab: Lab, docker: Do
     docker.argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
     start(lab, docker, FOREVER) if in_docker else start_program(lab, FOREVER, argv=docker.argv)
     lab.wait_for("beat")
-    lab.wait_for("beat", seq=2)
+    lab.next()  # the second one
     lab.send({"op": "stop", "reason": "enough"})
     lab.end()  # fails if processes are left
     assert lab.exit(0)["cause"] == "stopped"
