@@ -30,7 +30,6 @@ MOST_UNSENT = 1 << 22  # bytes for the controller, until it reads
 LINGER_S = 20.0  # after SIGTERM and the end of the last program: the controller may still fetch logs
 CONNECT_S = 5.0
 EXIT_CHECK_S = 0.2
-LONGEST_WAIT_S = 3600.0
 
 # Set by the command that runs this text.
 stdin: Any = globals().get("stdin")
@@ -40,9 +39,15 @@ def raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def environment(request: "dict[str, Any]") -> "dict[bytes, bytes]":
+    """Return the variables of this process and of the request; with a folder, the request has them all."""
+    own = {} if "folder" in request else os.environb
+    return {**own, **{raw(name): raw(value) for name, value in request["env"].items()}}
+
+
 def put(request: "dict[str, Any]") -> "dict[str, Any]":
     """Return the folder of the code with a digest; unpack the code that comes with the request, if it comes."""
-    root = own_cache({**os.environ, **request["env"]}) / "code" / request["digest"]
+    root = own_cache(environment(request)) / "code" / request["digest"]
     if not root.is_dir():
         if "archive" not in request:
             return {}
@@ -50,11 +55,11 @@ def put(request: "dict[str, Any]") -> "dict[str, Any]":
     return {"path": str(root)}
 
 
-def own_cache(env: "dict[str, str]") -> Path:
+def own_cache(env: "dict[bytes, bytes]") -> Path:
     """Create the cache; refuse one that another user could change, since its code and environments are run here."""
-    shared = env.get("XDG_CACHE_HOME")
-    own = env.get("FLAGPERF_CACHE") or Path(shared or Path.home() / ".cache", "pytest-flagperf")
-    root, another = Path(own).absolute(), "set FLAGPERF_CACHE to a folder of your own"
+    own, shared = (os.fsdecode(env.get(name, b"")) for name in (b"FLAGPERF_CACHE", b"XDG_CACHE_HOME"))
+    root = Path(own or Path(shared or Path.home() / ".cache", "pytest-flagperf")).absolute()
+    another = "set FLAGPERF_CACHE to a folder of your own"
     root.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         root.mkdir(mode=0o755)
@@ -106,15 +111,14 @@ class Started:
 
     def start(self, request: "dict[str, Any]") -> "dict[str, Any]":
         """Start a program in a session of its own."""
-        env = dict(os.environb)
-        env.update((raw(name), raw(value)) for name, value in request["env"].items())
         self.process = subprocess.Popen(
             [raw(word) for word in request["argv"]],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=env,
+            env=environment(request),
+            cwd=request.get("folder"),
             start_new_session=True,
         )
         self.is_run = request["op"] == "run"
@@ -175,7 +179,6 @@ class HostProcess:
     def __init__(self, request: "dict[str, Any]") -> None:
         self.beat_s = float(request["beat_s"])
         self.silence_s = float(request["silence_s"])
-        self.look_s = min(self.beat_s / 4, LONGEST_WAIT_S)
         self.stays = bool(request.get("stays"))
         self.started: dict[int, Started] = {}
         self.closed: list[Started] = []  # the controller has closed their channels
@@ -235,7 +238,9 @@ class HostProcess:
             for fd, kind in one.outputs.items():
                 if len(self.unsent) < MOST_UNSENT and (one.window > 0 or kind == b"e"):
                     poll.register(fd, select.POLLIN)
-        return poll.poll((EXIT_CHECK_S if self.lost or self.closed or self.terminated else self.look_s) * 1000)
+        return poll.poll(
+            (EXIT_CHECK_S if self.lost or self.closed or self.terminated else min(self.beat_s / 4, 3600.0)) * 1000
+        )
 
     def handle(self, fd: int, events: int) -> None:
         if fd == self.wake:

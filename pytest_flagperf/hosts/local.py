@@ -37,8 +37,8 @@ class LocalHost(StreamHost):
     def _open_stream(self) -> HostStream:
         return self._stream_over(CommandCarrier(self.name, self._command, os.environ))
 
-    def _environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
-        return {**os.environ, **(env or {})}  # it may have changed since the process on the host started
+    def _place(self, env: Mapping[str, str] | None) -> dict[str, object]:
+        return {"env": {**os.environ, **(env or {})}, "folder": os.getcwd()}  # noqa: PTH109 - those of this moment
 
 
 class CommandHost(StreamHost):

@@ -125,10 +125,6 @@ class Link:
         for link in self._chain:
             link.transport.sock.settimeout(_LOOK_S)
 
-    @property
-    def lost(self) -> bool:
-        return not self.transport.is_active()
-
     def answers(self) -> bool:
         """Return True if the other end opens a channel."""
         try:
@@ -204,7 +200,7 @@ class Gateway:
     def enter(self, user: object) -> fabric.Connection:
         since = time.monotonic()
         with self._lock:
-            if self._link is not None and self._link.lost:
+            if self._link is not None and not self._link.transport.is_active():
                 self._link.close()
                 self._link = None
             if self._link is None:

@@ -61,7 +61,7 @@ class StreamHost(ABC):
         env: Mapping[str, str] | None = None,
     ) -> Completed:
         deadline = time.monotonic() + timeout_s
-        request = {"op": "run", "argv": list(argv), "env": self._environment(env)}
+        request = {"op": "run", "argv": list(argv), **self._place(env)}
         with closing(self._start(request, deadline, f"cannot start {argv[0]}")) as program:
             out, rest = bytearray(), memoryview(stdin)
             while not program.is_over():
@@ -78,20 +78,19 @@ class StreamHost(ABC):
                 program.wait(deadline - time.monotonic(), program.has_room_or_is_over if rest else program.is_over)
                 out += program.take_output()
                 if len(out) > _MOST_OUTPUT:
-                    expected = f"more than {_MOST_OUTPUT >> 20} MiB of output; expected no more than that"
-                    raise InvalidReply(self.name, expected)
+                    raise InvalidReply(self.name, f"more than {_MOST_OUTPUT >> 20} MiB of output; expected less")
             out += program.take_output()
             program.check()
             assert program.exit_code is not None
             return Completed(tuple(argv), program.exit_code, bytes(out), program.err.decode("utf-8", "replace"))
 
     def open(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> ProgramChannel:
-        request = {"op": "open", "argv": list(argv), "env": self._environment(env)}
+        request = {"op": "open", "argv": list(argv), **self._place(env)}
         program = self._start(request, time.monotonic() + _START_S, f"cannot start {argv[0]}")
         return ProgramChannel(self.name, program)
 
     def put(self, digest: str, archive: Callable[[], bytes]) -> str:
-        request = {"op": "put", "digest": digest, "env": self._environment(None)}
+        request = {"op": "put", "digest": digest, **self._place(None)}
         reply = self._ask(request)
         if "path" not in reply:
             reply = self._ask({**request, "archive": base64.b64encode(archive()).decode()})
@@ -125,10 +124,11 @@ class StreamHost(ABC):
             self._drop()
 
     def _socket(self, path: str) -> HostProgram:
-        return self._start({"op": "connect", "path": path}, time.monotonic() + _START_S, "cannot reach the socket")
+        problem = f"cannot reach the socket {path}"
+        return self._start({"op": "connect", "path": path}, time.monotonic() + _START_S, problem)
 
-    def _environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
-        return dict(env or {})
+    def _place(self, env: Mapping[str, str] | None) -> dict[str, object]:
+        return {"env": dict(env or {})}
 
     def _start(self, request: Message, deadline: float, problem: str) -> HostProgram:
         with self._lock:
@@ -142,8 +142,7 @@ class StreamHost(ABC):
                 raise HostError(f"{self.name}: {problem}: no answer in time")
             assert program.reply is not None
             if "error" in program.reply:
-                path = f" {request['path']}" if "path" in request else ""
-                raise HostError(f"{self.name}: {problem}{path}: {program.reply['error']}")
+                raise HostError(f"{self.name}: {problem}: {program.reply['error']}")
         except BaseException:
             program.close()
             raise

@@ -13,7 +13,7 @@ def test_the_log_names_hosts_programs_messages_and_rounds_and_a_failed_test_show
     result = toy.run(*arguments, "--log-level=INFO")
     lines = (toy.root / "debug.log").read_text().splitlines()
     for expected in (
-        "localhost: start ", "localhost: sent hello", "localhost: received leased", "localhost: interpreter ",
+        "localhost: open ", "localhost: sent hello", "localhost: received leased", "localhost: interpreter ",
         "wrong_plain_CPU_1_1_1 round1: localhost: devices [0]", "wrong_plain_CPU_1_1_1 round1: finished",
     ):  # fmt: skip
         assert any(expected in line for line in lines), expected
