@@ -337,7 +337,7 @@ class HostProcess:
                 self.send(one.channel, b"w", b"%d" % taken)
         except BlockingIOError:
             return
-        except OSError:  # nobody reads any more
+        except OSError:  # the program does not read any more
             self.send(one.channel, b"w", b"%d" % len(one.unwritten))
             one.unwritten.clear()
         if one.input_ends and not one.unwritten:

@@ -96,7 +96,7 @@ class Host(Protocol):
         """Return the folder of the code with this digest on the host; send its archive if the host lacks it."""
 
     def connect(self, path: str) -> Channel:
-        """Connect to the host's Unix socket ``path``; HostError if nobody listens there."""
+        """Connect to the host's Unix socket ``path``; HostError if no program listens there."""
 
     def forward(self, path: str) -> str:
         """Return the path of a local Unix socket that leads to the host's socket ``path`` until the host is closed."""

@@ -30,6 +30,21 @@ def is_ready(fd: int, timeout_s: float, *, to_write: bool = False) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
+def _write_all(
+    data: bytes, using: threading.Lock, descriptor: Callable[[], int], write: Callable[[memoryview], int]
+) -> None:
+    """Write everything; OSError when another thread has closed the descriptor, which is -1 then."""
+    view = memoryview(data)
+    while view:
+        with using, suppress(BlockingIOError):
+            if descriptor() < 0:
+                raise OSError("it was closed")
+            view = view[write(view) :]
+            continue
+        with suppress(OSError):  # closed meanwhile
+            is_ready(descriptor(), _LOOK_S, to_write=True)
+
+
 class CommandCarrier:
     """A command of this machine that starts a Python on a host and passes its input and output."""
 
@@ -76,19 +91,12 @@ class CommandCarrier:
         return None
 
     def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            with self._using:
-                if self._stdin.closed:
-                    raise OSError("it was closed")
-                with suppress(BlockingIOError):
-                    view = view[os.write(self._stdin.fileno(), view) :]
-                    continue
-            self._wait_for_room()
+        _write_all(data, self._using, self._input, lambda view: os.write(self._input(), view))
 
-    def _wait_for_room(self) -> None:
-        with suppress(ValueError, OSError):  # closed meanwhile
-            is_ready(self._stdin.fileno(), _LOOK_S, to_write=True)
+    def _input(self) -> int:
+        with suppress(ValueError):
+            return self._stdin.fileno()
+        return -1
 
     def code(self) -> int | None:
         """Return None: the exit code of the command may be its own or the host's."""
@@ -160,18 +168,10 @@ class SocketCarrier:
             return b""
 
     def write(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            with self._using, suppress(BlockingIOError):
-                if self._socket.fileno() < 0:
-                    raise OSError("it was closed")
-                view = view[self._socket.send(view) :]
-                continue
-            with suppress(OSError):  # closed meanwhile
-                is_ready(self._socket.fileno(), _LOOK_S, to_write=True)
+        _write_all(data, self._using, self.fileno, self._socket.send)
 
     def code(self) -> int | None:
-        """Return None: nobody tells."""
+        """Return None: the socket does not tell it."""
         return None
 
     def last_words(self) -> str:

@@ -20,6 +20,7 @@ from typing import NoReturn, Protocol
 from flagperf_driver.node import host_process
 
 from . import HostError, HostLost, InvalidReply, Message, silence
+from .carriers import is_ready
 from .replies import PATH, TEXT, WHOLE, Shape, parse_object
 
 BOOT = 'import sys; stdin=open(0,"rb",closefd=False); exec(stdin.read(int(stdin.readline())))'
@@ -50,7 +51,7 @@ class Carrier(Protocol):
         """A descriptor that is readable when bytes have arrived or the command has ended."""
 
     def read(self) -> bytes | None:
-        """Return what has arrived, without waiting; None if that is nothing, empty after the end."""
+        """Return the bytes that have arrived, without waiting; None if there are none, empty after the end."""
 
     def write(self, data: bytes) -> None:
         """Write everything; OSError if that cannot be done. Ends soon after another thread has called ``close``."""
@@ -296,26 +297,23 @@ class HostStream:
 
     def _greeting(self, python: str, deadline: float) -> Message:
         """Read to the end of the greeting; a login shell or a prolog may print text before it."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.carrier.fileno(), selectors.EVENT_READ)
-            while True:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise HostLost(f"{self.name}: {python} did not start within {self.carrier.greeting_s:g} s")
-                if (data := self.carrier.read()) is None:
-                    continue
-                if not data:
-                    raise self._refusal(python)
-                self._received += data
-                _, marker, after = bytes(self._received).partition(host_process.MARKER)
-                line, end, rest = after.partition(b"\n")
-                if marker and end:
-                    self._received[:] = rest
-                    greeting = parse_object(self.name, line, _GREETING, "the greeting")
-                    if "old" in greeting:
-                        raise HostError(f"{self.name}: {python} is Python {greeting['old']}; {PYTHON_REQUIRED}")
-                    return greeting
-                if len(self._received) > _NOISE_BYTES:
-                    raise InvalidReply(self.name, f"{_NOISE_BYTES} bytes before the greeting; expected the greeting")
+        while is_ready(self.carrier.fileno(), max(0.0, deadline - time.monotonic())):
+            if (data := self.carrier.read()) is None:
+                continue
+            if not data:
+                raise self._refusal(python)
+            self._received += data
+            _, marker, after = bytes(self._received).partition(host_process.MARKER)
+            line, end, rest = after.partition(b"\n")
+            if marker and end:
+                self._received[:] = rest
+                greeting = parse_object(self.name, line, _GREETING, "the greeting")
+                if "old" in greeting:
+                    raise HostError(f"{self.name}: {python} is Python {greeting['old']}; {PYTHON_REQUIRED}")
+                return greeting
+            if len(self._received) > _NOISE_BYTES:
+                raise InvalidReply(self.name, f"{_NOISE_BYTES} bytes before the greeting; expected the greeting")
+        raise HostLost(f"{self.name}: {python} did not start within {self.carrier.greeting_s:g} s")
 
     def _refusal(self, python: str) -> HostError:
         code, words = self.carrier.code(), self.carrier.last_words()
@@ -327,7 +325,7 @@ class HostStream:
     # -- in the threads of all streams ---------------------------------------------------------------------
 
     def read(self) -> None:
-        """Take what has arrived."""
+        """Take the bytes that have arrived."""
         try:
             while (data := self.carrier.read()) is not None:
                 if not data:

@@ -196,7 +196,7 @@ class ProgramChannel:
 
     def on_arrival(self, call: Callable[[], None]) -> bool:
         self._program.on_change = call
-        call()  # for what has arrived until now
+        call()  # a message may have arrived already
         return True
 
     def close(self, timeout_s: float = 5.0) -> int | None:

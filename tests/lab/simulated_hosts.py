@@ -58,7 +58,7 @@ def address(number: int) -> str:
 
 
 class Hosts:
-    """All hosts, and what the programs of the first one said so far."""
+    """All hosts, and the messages of the first one's programs until now."""
 
     def __init__(self, folder: Path, cards: int) -> None:
         self.cards = cards
@@ -313,7 +313,7 @@ class RealStream(Stream):
 
 
 class Simulated:
-    """A program of a simulated host: says what the corresponding program of the first host said."""
+    """A program of a simulated host: repeats the messages of the corresponding program of the first host."""
 
     def __init__(self, hosts: Hosts, stream: Stream, channel: int, name: tuple[str, int]) -> None:
         self.hosts = hosts

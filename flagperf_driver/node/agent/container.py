@@ -196,7 +196,7 @@ class ContainerSupervisor:
             self._not_ended.discard(int(body["rank"]))
             self._messages.send_exit(body)
         else:
-            self._messages.tell(body) if kind == "beat" else self._messages.send(body)
+            (self._messages.tell if kind == "beat" else self._messages.send)(body)
 
     def _beat(self) -> None:
         """Send beats to the controller until the inner agent does."""
