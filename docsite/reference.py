@@ -35,7 +35,7 @@ from pytest_flagperf.results.tables.columns import COLUMNS
 from pytest_flagperf.results.verdicts.verdict import OF_EVERY_KIND
 from pytest_flagperf.settings.options import COMMAND_LINE_OPTIONS, GROUPS, OPTIONS, SITE, Option
 from pytest_flagperf.stored.layout import FILES
-from pytest_flagperf.stored.plan import LeftOutTimeLimits
+from pytest_flagperf.stored.plan import LeftOutTimeLimits, Price
 
 REPO = Path(__file__).resolve().parent.parent
 _NOTE = "Generated from the code of this version."
@@ -144,6 +144,7 @@ def _settings() -> str:
         _Table("[cluster]", ClusterConfig),
         _Table("[slurm]", SlurmConfig),
         _Table("[[expected]]", Expected),
+        _Table("[price]", Price),
     )
     parts = [
         "# Keys of flagperf.toml\n",

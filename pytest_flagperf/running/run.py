@@ -21,7 +21,7 @@ from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.original import TestConf
 from pytest_flagperf.plan import HEAD, Plan, PlanRequest, make_plan, overview, too_large
-from pytest_flagperf.problems import Problems, some
+from pytest_flagperf.problems import Problems, near, some
 from pytest_flagperf.progress import Subscriber, note, subscribed
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.selection import Absent, Selected, Selection, runnable, select
@@ -109,6 +109,7 @@ class Run:
             from .judging import check_expected
 
             check_expected(settings, catalog)
+        _check_prices(settings, catalog)
         settings, engine, hosts = open_engine(settings, catalog, root)
         return cls(
             settings,
@@ -190,7 +191,7 @@ class Run:
                 and not (settings.preflight == "check" and not selected.data_dir),
             ),
         )
-        return replace(plan, visible_devices=self._visible_devices or plan.visible_devices)
+        return replace(plan, visible_devices=self._visible_devices or plan.visible_devices, price=settings.price)
 
     def _runtime(self, selected: Selected) -> str:
         """Return the runtime that provides the Python of a case's ranks."""
@@ -356,6 +357,16 @@ class Run:
         from .forecast import published
 
         return list(published(root / "reports" / "published" for root in self.catalog.roots))
+
+
+def _check_prices(settings: Settings, catalog: Catalog) -> None:
+    """Raise Problems for each price of a chip that no vendor has."""
+    chips = {name for vendor in catalog.vendors.values() for name in vendor.chips}
+    unknown = sorted(settings.price.per_hour.keys() - chips if settings.price else ())
+    file = settings.expected_in
+    problems = [f"{file}: price.per_hour.{name}: no vendor has this chip{near(name, chips)}" for name in unknown]
+    if problems:
+        raise Problems(problems)
 
 
 def _directory(settings: Settings, root: Path, given: Path | None) -> RunDirectory:

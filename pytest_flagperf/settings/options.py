@@ -15,6 +15,7 @@ from flagperf_driver.node.sampling.schedule import DEVICES_S
 from .. import redaction
 from ..expected import Expected
 from ..problems import Problems, shown
+from ..stored.plan import Price
 from ..typed import Rule
 
 _STRINGS = Annotated[list[str], Rule("a list of strings", lambda _: True)]
@@ -271,6 +272,7 @@ class Settings:
         "RUN",
         path=True,
     )
+    price: Price | None = None
     cluster_table: SiteTable | None = None
     engine_tables: Mapping[str, SiteTable] = field(default_factory=dict)
     """The tables [engines.NAME], for the engines of plugins; [slurm] is that of the engine slurm."""

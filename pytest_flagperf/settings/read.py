@@ -14,10 +14,11 @@ from .. import expected as expectations
 from .. import redaction
 from ..packages import advice
 from ..problems import kind, near, shown, unusable_path
+from ..stored.plan import Price
 from ..typed import Check, Rule
 from .options import COMMAND_LINE, DEFAULT, OPTIONS, SITE, Option, Settings, SettingsError, SiteTable
 
-_CHECK = Check()
+_CHECK, _CHECK_TABLE = Check(), Check(all_keys=True)
 _ROOTS = Annotated[list[str], Rule("a list with at least one folder", bool)]
 
 
@@ -198,7 +199,7 @@ def checked(table: Mapping[str, Any], path: Path, problems: list[str]) -> dict[s
     for name, value in table.items():
         option = options.get(name)
         if option is None:
-            known = [*(option.name for option in OPTIONS), "expected"]
+            known = [*(option.name for option in OPTIONS), "expected", "price"]
             problems.append(f"{path}: unknown setting {name!r}{near(name, known)}")
         elif problem := wrong_value(option, value):
             public = shown(value) if option.may_be_stored(value) else f"<{kind(value)}>"
@@ -269,6 +270,11 @@ def _take_tables(table: dict[str, Any], path: Path, problems: list[str]) -> dict
     tables: dict[str, Any] = {"expected_in": str(path)}
     if "expected" in table:
         tables["expected"] = expectations.of_tables(table.pop("expected"), str(path), problems)
+    if "price" in table:
+        given = table.pop("price")
+        wrong = [*_CHECK_TABLE.problems(given, Price, ("price",))]
+        problems += [f"{path}: {text}" for _, text in wrong]
+        tables["price"] = None if wrong else _CHECK_TABLE.made(given, Price)
     if "cluster" in table and not isinstance(table["cluster"], str):
         tables["cluster_table"] = _site_table("cluster", table.pop("cluster"), path, problems)
     engines = _engine_tables(table.pop("engines", {}), path, problems)

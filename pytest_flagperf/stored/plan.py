@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from flagperf_driver.target import Target
 from flagperf_driver.training.parallel import DDP, Parallel, ParallelError
@@ -14,7 +15,7 @@ from pytest_flagperf.case import Case, CaseError, Shape
 from pytest_flagperf.kind import kind_named, kind_of
 from pytest_flagperf.printable import printable_in
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.typed import Either
+from pytest_flagperf.typed import Either, Rule
 
 from . import type_check
 from .files import FormatError, check_schema, read, to_json_types
@@ -91,6 +92,22 @@ class LeftOutTimeLimits:
     """Loading the batches of evaluations, joining and summarizing their results: the share of the training."""
     rest: float = 0.05
     """All that has no name, such as logging: the share of the training."""
+
+
+_AMOUNT = Annotated[float, Rule("a number from 0", lambda number: 0 <= number < math.inf)]
+_CURRENCY = Annotated[str, Rule("a text such as EUR", str.strip)]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a site says of the cost of its chips: the table [price] of flagperf.toml."""
+
+    per_hour: Mapping[str, _AMOUNT]
+    """The price of one chip for an hour, by the chips' names in vendor.toml, as in ``{ H100 = 2.5 }``."""
+    currency: _CURRENCY
+    """The currency of the prices, which reports write after each cost."""
+    co2_g_per_kwh: _AMOUNT | None = None
+    """The grams of carbon dioxide that a kilowatt-hour of the site emits; without it no report has emissions."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +235,7 @@ class PlanFacts(CaseFacts):
     """The dense peak of one card at the config's precision."""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """All peaks that the vendor declares of the chip, in FLOP/s and B/s, by their keys in vendor.toml."""
+    price: Price | None = None
     memory: Mapping[str, float] = field(default_factory=dict)
     """The estimated bytes of each part that a rank holds at the peak of a step; empty if the suite estimates none."""
 

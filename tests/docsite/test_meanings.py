@@ -10,7 +10,7 @@ import pytest
 from docsite import reference, tables
 from pytest_flagperf.kind import criteria
 from pytest_flagperf.kinds import TrainingKind
-from pytest_flagperf.results.figures.kinds import FIGURES, RATE
+from pytest_flagperf.results.figures.kinds import FIGURES, MONEY, RATE
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.columns import FIGURES as COLUMNS
 from pytest_flagperf.results.tables.columns import LATER, MEANWHILE
@@ -33,7 +33,8 @@ def different(outcomes: list[Outcome]) -> Iterator[str]:
             if figure.name in outcome.target.values:
                 continue
             kind = FIGURES.get(figure.name)
-            unit = kind and (outcome.rate_unit if kind.unit == RATE else kind.unit)
+            units = {RATE: outcome.rate_unit, MONEY: "EUR"}
+            unit = kind and units.get(kind.unit, kind.unit)
             if kind is None or (figure.unit, figure.direction) != (unit, kind.direction):
                 yield f"{figure.name}: {figure.unit} {figure.direction}, expected {kind}"
 

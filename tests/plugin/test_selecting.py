@@ -54,6 +54,12 @@ def test_a_k_that_selects_nothing_has_a_suggestion(toy: Toy, words: list[str], s
     result.stdout.fnmatch_lines([shown])
 
 
+def test_a_price_of_an_unknown_chip_is_refused(toy: Toy) -> None:
+    (toy.root / "flagperf.toml").write_text('[price]\nper_hour = { CPUU = 1 }\ncurrency = "EUR"\n')
+    result = toy.run("suites", "--plan")
+    result.stderr.fnmatch_lines(["*flagperf.toml: price.per_hour.CPUU: no vendor has this chip; did you mean CPU?"])
+
+
 def test_selected_cases_are_counted_once_also_with_workers_and_without_the_ones_that_need_more_hosts(toy: Toy) -> None:
     for workers in ([], ["-n2"]):
         result = toy.run("suites", "-k", "alpha and throughput", "--throughput-only", *workers)

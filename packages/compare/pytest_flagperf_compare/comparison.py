@@ -19,7 +19,16 @@ from pytest_flagperf.stored.plan import THROUGHPUTS
 NOISY = "too noisy to judge"
 NOISIEST = 0.5
 """The noise, as a share of the old value, from which on a change that is within it says nothing."""
-SHOWN = (*THROUGHPUTS, "mfu", "step_time_p50", "time_to_target", "e2e_time", "peak_memory")
+SHOWN = (
+    *THROUGHPUTS,
+    "mfu",
+    "step_time_p50",
+    "time_to_target",
+    "e2e_time",
+    "peak_memory",
+    "cost_to_target",
+    "cost_per_million",
+)
 
 
 @dataclass(frozen=True)
@@ -187,10 +196,13 @@ class CaseRuns:
 
     def _names(self, every: bool) -> list[str]:
         valid = [one for case in (self.old, self.new) for one in case.outcomes if one.valid]
-        there = [metric.name for one in valid for metric in one.metrics]
+        units: dict[str, set[str]] = {}
+        for metric in (metric for one in valid for metric in one.metrics):
+            units.setdefault(metric.name, set()).add(metric.unit)
         targets = [outcome.target.name for outcome in self.old.outcomes[:1]]
-        names = [*targets, *self.old.outcomes[0].judged, *SHOWN, *(there if every else ())]
-        return [name for name in dict.fromkeys(names) if name in there]
+        names = [*targets, *self.old.outcomes[0].judged, *SHOWN, *(units if every else ())]
+        # Costs in two currencies are no change.
+        return [name for name in dict.fromkeys(names) if len(units.get(name, ())) == 1]
 
     def _requires(self, name: str) -> bool:
         """Return False for a figure of a measurement that may be missing."""

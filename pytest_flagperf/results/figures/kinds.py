@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from flagperf_driver.logged_step import STEP_FIGURES
 
+MONEY = "money"
+"""The unit of costs; the currency of the site's prices replaces it."""
 RATE = "samples/s"
 """The unit of throughputs; a suite's sample_unit, such as images, replaces ``samples``."""
 
@@ -87,6 +89,12 @@ FIGURES: Mapping[str, FigureKind] = {
         "share", "higher", "the share of the training time for which the hosts' energy was sampled",
     ),
     "host_energy_per_sample": FigureKind("J/sample", "lower", "the energy of all hosts for one training sample"),
+    "energy_to_target": FigureKind(
+        "J", "lower", "the energy of all devices during a training that ended at its target",
+    ),
+    "carbon_to_target": FigureKind("g", "lower", "the carbon dioxide of this energy, by the site's factor"),
+    "cost_to_target": FigureKind(MONEY, "lower", "the price of all cards from the first training step to the target"),
+    "cost_per_million": FigureKind(MONEY, "lower", "the price of all cards for a million samples of the training"),
     "monitor_gaps": FigureKind("s", "lower", "the time during the training in which a host was not sampled"),
     "core_wait": FigureKind(
         "share", "lower", "the largest share of time in which a rank was ready to run but had no core",

@@ -31,6 +31,7 @@ from pytest_flagperf.results.logs.points import of_ranks
 from pytest_flagperf.results.measured import (
     busy,
     consistency,
+    costs,
     equal_rounds,
     machine,
     sampled,
@@ -393,8 +394,13 @@ def _metrics(of: StoredRound, joined: Sequence[RankLog], reports: Reports) -> It
     rate = next((one for one in reported if one.name == ("p_core" if of.plan.throughput_only else "p_whole")), None)
     # The samples of a restarted training are of its last start alone.
     more = f", the last of {of.chain.count} starts alone" if of.chain else ""
-    for metric in (*sampled.figures(of.samples, of.sampled, rate), *busy.figures(of.samples, reports, of.training)):
+    meanwhile = (*sampled.figures(of.samples, of.sampled, rate), *busy.figures(of.samples, reports, of.training))
+    for metric in meanwhile:
         yield replace(metric, how=f"{metric.how}{more}")
+    # The energy of earlier starts is unknown.
+    ends_at_target = not of.chain and joined[0].reached is not None and joined[0].reached == joined[0].last_evaluation
+    known = {metric.name: metric for metric in (*reported, *meanwhile)}
+    yield from costs.figures(of.plan, known, rate, ends_at_target=ends_at_target)
 
 
 def _profile(plan: StoredPlan, log: RankLog) -> tuple[Profile | None, tuple[str, ...]]:

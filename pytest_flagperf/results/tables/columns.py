@@ -41,6 +41,9 @@ LATER += tuple(
     for name, one in STEP_FIGURES.items()
     if name not in dict(LATER)
 )
+LATER += (
+    ("energy_to_target", "J"), ("carbon_to_target", "g"), ("cost_to_target", ""), ("cost_per_million", ""),
+)  # fmt: skip
 COLUMNS = (
     "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",
     "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",
