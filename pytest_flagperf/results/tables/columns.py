@@ -34,6 +34,7 @@ MEANWHILE = (
 LATER: tuple[tuple[str, str], ...] = (
     ("vendor_factor", ""), ("save_pause", "s"), ("save_write_time", "s"), ("expert_load", ""), ("expert_entropy", ""),
     ("restarts", ""), ("steps_repeated", ""), ("wall_time", "s"), ("lost_time", "s"), ("goodput", ""),
+    ("energy_to_target", "J"), ("carbon_to_target", "g"), ("cost_to_target", ""), ("cost_per_million", ""),
 )  # fmt: skip
 """Metrics that were added after the other columns, and then all further figures of a step."""
 LATER += tuple(
@@ -41,9 +42,6 @@ LATER += tuple(
     for name, one in STEP_FIGURES.items()
     if name not in dict(LATER)
 )
-LATER += (
-    ("energy_to_target", "J"), ("carbon_to_target", "g"), ("cost_to_target", ""), ("cost_per_million", ""),
-)  # fmt: skip
 COLUMNS = (
     "schema", "run", "case", "model", "framework", "vendor", "hardware", "nnodes", "nproc", "cards", "round",
     "seed", "scale", "precision", "synthetic", "throughput_only", "state", "ok", "converged", "failure",
