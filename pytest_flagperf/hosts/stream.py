@@ -226,6 +226,7 @@ class HostStream:
         self.beat_s = beat_s
         self.carrier = carrier
         self._silent_s = 0.0
+        self._is_muted = False
         self._programs: dict[int, HostProgram] = {}
         self._next = 1
         self._lock = threading.Lock()
@@ -266,6 +267,8 @@ class HostStream:
             if self.lost_because:
                 raise OSError(self.lost_because)
             self.beat_at = time.monotonic()
+            if self._is_muted:
+                return
             try:
                 self.carrier.write(b"%d %s %d\n%s\n" % (channel, kind, len(payload), payload))
             except OSError as error:
@@ -277,6 +280,10 @@ class HostStream:
             self._writing.release()
             with suppress(OSError):
                 self.write(0, b"b")
+
+    def mute(self) -> None:
+        """From now on no byte goes either way, as if the link were cut; the silence ends the stream."""
+        self._is_muted = True
 
     def raise_lost(self) -> NoReturn:
         raise HostLost(f"{self.name}: the connection is lost: {self.lost_because or 'the other end closed it'}")
@@ -331,6 +338,8 @@ class HostStream:
                 if not data:
                     self._drop()
                     return
+                if self._is_muted:
+                    continue
                 self._silent_s = 0.0
                 self._received += data
                 while (frame := _frame(self._received)) is not None:

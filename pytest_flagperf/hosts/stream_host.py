@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
-from . import Completed, HostError, InvalidReply, Message, silence
+from . import Completed, HostError, HostLost, InvalidReply, Message, silence
 from .replies import check_length, parse_line
 from .stream import BOOT, Carrier, HostProgram, HostStream, preface
 from .tunnel import Tunnel
@@ -43,6 +43,7 @@ class StreamHost(ABC):
         self._lock = threading.RLock()
         self._stream: HostStream | None = None
         self._closed = False
+        self._cut_until = 0.0
         self._tunnels: dict[str, Tunnel] = {}
 
     def __repr__(self) -> str:
@@ -114,6 +115,13 @@ class StreamHost(ABC):
             self._drop()
             self._connected()
 
+    def cut(self, seconds: float) -> None:
+        """Let the connection fall silent, and refuse another one for so long, as if the link were cut."""
+        with self._lock:
+            self._cut_until = time.monotonic() + seconds
+            if self._stream is not None:
+                self._stream.mute()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -152,6 +160,8 @@ class StreamHost(ABC):
         if self._closed:
             raise HostError(f"{self.name}: the connection was closed")
         if self._stream is None:
+            if time.monotonic() < self._cut_until:
+                raise HostLost(f"{self.name}: the link is cut, as --drill asks")
             self._stream = self._open_stream()
             _log.info("%s: connected to %s", self.name, self.address)
         return self._stream

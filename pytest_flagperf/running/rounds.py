@@ -108,6 +108,8 @@ class Rounds:
                     break
                 # A training that already continued on fewer hosts does not wait for the others again.
                 wait_s = self._restarts.wait_s if outcome.nnodes == plan.case.nnodes else 0.0
+        for fault in outcome.struck:
+            note("line", text=f"{plan.case} round {number}: drill: {fault.sentence}")
         return outcome
 
     def _run_once(

@@ -28,6 +28,7 @@ from pytest_flagperf.selection import Absent, Selected, Selection, runnable, sel
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import FormatError, layout, writing
 from pytest_flagperf.stored.live_record import LiveRecord
+from pytest_flagperf.stored.plan import RANK
 
 from . import controller
 from .auto_runtime import AUTO, AutoRuntime, with_chosen
@@ -191,7 +192,13 @@ class Run:
                 and not (settings.preflight == "check" and not selected.data_dir),
             ),
         )
-        return replace(plan, visible_devices=self._visible_devices or plan.visible_devices, price=settings.price)
+        return replace(
+            plan,
+            visible_devices=self._visible_devices or plan.visible_devices,
+            price=settings.price,
+            drill=tuple(settings.drill.split(",")) if settings.drill else (),
+            min_goodput=settings.min_goodput or None,
+        )
 
     def _runtime(self, selected: Selected) -> str:
         """Return the runtime that provides the Python of a case's ranks."""
@@ -216,6 +223,7 @@ class Run:
                 self._check_hosts(selected)
                 self.engine.check(self.plan(selected))
                 self._check_restarts(selected)
+                self._check_drill(selected)
             except Problems as error:
                 for problem in error.problems:
                     problems.setdefault(problem.removeprefix(f"case {selected.case}: "), []).append(str(selected.case))
@@ -236,6 +244,21 @@ class Run:
                     " --set=checkpoint_dir=DIR, and --set=checkpoint_steps=N or --set=failure_interval_s=SECONDS"
                 ]
             )
+
+    def _check_drill(self, selected: Selected) -> None:
+        """Raise Problems if no fault could strike a training that --drill asks for."""
+        plan = self.plan(selected)
+        if not plan.drill or not kind_of(plan).converges:
+            return
+        written, problems = self.settings.as_written("drill"), []
+        if self.settings.engine not in ENGINES:
+            problems.append(f"{written}: the engine {self.settings.engine} strikes no faults")
+        elif is_local(self.engine) and {*plan.drill} - {RANK}:
+            problems.append(f"{written}: only rank can strike on this machine; host and link need --cluster")
+        if plan.throughput_only:
+            problems.append(f"{written}: the case measures only throughput; expected a training to its target")
+        if problems:
+            raise Problems(problems)
 
     def _check_hosts(self, selected: Selected) -> None:
         host_count = self.engine.host_count

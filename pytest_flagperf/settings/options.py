@@ -266,6 +266,23 @@ class Settings:
         0,
         least=0,
     )
+    drill: str | None = option(
+        RUNS,
+        "strike each training with these faults (rank, host, link) once it has settled, and measure what they cost;"
+        " needs --restarts",
+        "FAULT[,FAULT...]",
+        public=redaction.as_given,
+    )
+    drill_here: bool = option(
+        RUNS, "allow --drill on hosts whose cores or devices others use", default=False, flag=True
+    )
+    min_goodput: float = option(
+        RESULTS,
+        "fail a training with --restarts or --drill if less than this share of its time became progress",
+        "SHARE",
+        0.0,
+        least=0,
+    )
     resume: str | None = option(
         RUNS,
         "continue this run: wait for running rounds, skip finished rounds, repeat failed rounds",

@@ -14,7 +14,7 @@ from .. import expected as expectations
 from .. import redaction
 from ..packages import advice
 from ..problems import kind, near, shown, unusable_path
-from ..stored.plan import Price
+from ..stored.plan import FAULTS, LINK, Price
 from ..typed import Check, Rule
 from .options import COMMAND_LINE, DEFAULT, OPTIONS, SITE, Option, Settings, SettingsError, SiteTable
 
@@ -223,7 +223,15 @@ def _impossible_values(values: Mapping[str, Any], sources: Mapping[str, str]) ->
         if option.least is not None and not value >= option.least:
             expected = f"expected at least {option.least:g}{' s' if option.metavar == 'SECONDS' else ''}"
             yield f"{option.name} = {value} ({sources[option.key]}): {expected}"
-    wheels, image = values["wheels"], values["image"]
+    wheels, image, drill = values["wheels"], values["image"], values["drill"]
+    if values["min_goodput"] > 1:
+        yield f"min-goodput = {values['min_goodput']:g} ({sources['min_goodput']}): expected a share, at most 1"
+    faults = drill.split(",") if drill is not None else []
+    if wrong := [fault for fault in faults if fault not in FAULTS or faults.count(fault) > 1]:
+        expected = f"expected {', '.join(FAULTS)}, each at most once, with commas between them"
+        yield f"drill = {shown(drill)} ({sources['drill']}): {shown(wrong[0])}: {expected}"
+    elif (needed := sum(fault != LINK for fault in faults)) > values["restarts"]:
+        yield f"drill = {drill} ({sources['drill']}): needs --restarts={needed} or more: each rank or host ends a start"
     if wheels is not None and not os.path.isdir(wheels):  # noqa: PTH112 - also a name that is too long
         yield f"wheels = {wheels} ({sources['wheels']}): no such folder; flagperf wheels fills one"
     if image is not None and not (redaction.is_image(image) or redaction.is_image_file(image)):

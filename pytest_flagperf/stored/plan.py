@@ -39,6 +39,8 @@ TRAINING, MEASUREMENT = "training", "measurement"
 THROUGHPUTS = ("p_whole", "p_train", "p_core")
 """The figures of a training that are judged against earlier rounds, because their noise is small."""
 MAIN_THROUGHPUT = "p_core"
+RANK, HOST, LINK = FAULTS = ("rank", "host", "link")
+"""The faults of --drill: a rank is killed, a host with all its processes is lost, the link to a host is cut."""
 BEST, WORST, LAST = "best", "worst", "last"
 """Which point of a figure is the case's: the best one, the worst one, or the one with the largest value of ``over``."""
 
@@ -236,6 +238,9 @@ class PlanFacts(CaseFacts):
     peaks: Mapping[str, float] = field(default_factory=dict)
     """All peaks that the vendor declares of the chip, in FLOP/s and B/s, by their keys in vendor.toml."""
     price: Price | None = None
+    drill: tuple[str, ...] = ()
+    """The faults that strike a training to its target, in order."""
+    min_goodput: float | None = None
     memory: Mapping[str, float] = field(default_factory=dict)
     """The estimated bytes of each part that a rank holds at the peak of a step; empty if the suite estimates none."""
 

@@ -13,7 +13,7 @@ from flagperf_driver.layout import CASE, rank_exit
 
 from . import layout, type_check
 from .files import FormatError, check_schema, read, write, writing
-from .plan import StoredHost, StoredPlan, read_plan
+from .plan import LINK, StoredHost, StoredPlan, read_plan
 
 SCHEMA = 1
 _PLACES = {"log_dir": str, "code_root": str}
@@ -87,6 +87,24 @@ class HostSilence:
 
 
 @dataclass(frozen=True)
+class StruckFault:
+    """A fault of --drill, and when it struck and was noticed, by this machine's clock."""
+
+    kind: str
+    host: str
+    rank: int | None
+    step: int
+    struck_ms: int
+    noticed_ms: int | None = None
+
+    @property
+    def what(self) -> str:
+        if self.kind == LINK:
+            return f"the link to {self.host} was cut"
+        return f"{self.host} was lost" if self.rank is None else f"rank {self.rank} on {self.host} was killed"
+
+
+@dataclass(frozen=True)
 class RoundRecord:
     """How a round ended: the contents of round.json."""
 
@@ -102,6 +120,7 @@ class RoundRecord:
     warnings: tuple[str, ...] = ()
     silences: tuple[HostSilence, ...] = ()
     """Of hosts that were lost and came back."""
+    drill: tuple[StruckFault, ...] = ()
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str) -> RoundRecord:

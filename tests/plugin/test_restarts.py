@@ -39,3 +39,40 @@ def test_restarts_require_checkpoints(toy: Toy) -> None:
     result = toy.run("suites/alpha", "--nodes=1x1", "--restarts=3")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--restarts=3: a training continues from its last checkpoint; pass --set=check*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--drill=rank"], "*drill = rank (command line): needs --restarts=1 or more: each rank or host ends a start"),
+        (["--drill=disk", "--restarts=1"], "*drill = 'disk' (command line): 'disk': expected rank, host, link, each *"),
+        (["--drill=rank,rank", "--restarts=2"], "*'rank': expected rank, host, link, each at most once*"),
+        (["--drill=link", "--restarts=1"], "*--drill=link: only rank can strike on this machine; host and link need *"),
+        (
+            ["--drill=rank", "--restarts=1", "--throughput-only"],
+            "*the case measures only throughput; expected a train*",
+        ),
+        (["--min-goodput=1.5"], "*min-goodput = 1.5 (command line): expected a share, at most 1"),
+    ],
+)
+def test_a_drill_that_cannot_strike_is_refused(toy: Toy, arguments: list[str], words: str) -> None:
+    result = toy.run("suites/alpha", "--nodes=1x1", "--set=checkpoint_dir=/c", "--set=checkpoint_steps=2", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([words])
+
+
+def test_a_killed_rank_is_a_drill_whose_goodput_is_judged(toy: Toy) -> None:
+    """The toy logs no time, of which goodput would be a share: what is missing fails."""
+    result, case = run(
+        toy, "none", "--restarts=1", "--set=step_s=0.1", "--drill=rank", "--drill-here", "--min-goodput=0.99"
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*drill: rank 0 on localhost was killed at step *",
+            "*goodput is missing, expected at least 99.0 % (--min-goodput)",
+        ]
+    )
+    (path,) = case.glob("verdicts/*.json")
+    verdicts = {one["name"]: one["ok"] for one in json.loads(path.read_text())["verdicts"]}
+    assert (verdicts["drill"], verdicts["goodput"]) == (True, False)

@@ -78,6 +78,10 @@ class ContainerSupervisor:
             self._relay(self._peer)
         self._timer.run_due_calls()
 
+    def strike(self, rank: int) -> None:
+        """Kill a rank, as if somebody did; the agent did not end it."""
+        self._send({"op": "strike", "rank": rank})
+
     def end(self, reason: str) -> None:
         """End all ranks: through the inner agent if it is connected, else by removing the container."""
         if self._ending:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -164,6 +165,13 @@ class AgentRound:
         elif self._supervisor is not None and not self._supervisor.over:
             self._supervisor.end(reason)
 
+    def strike(self, rank: int | None) -> None:
+        """Kill a rank, or everything of the round, as --drill asks."""
+        if rank is None:
+            os.kill(os.getpid(), signal.SIGKILL)  # the ranks die with this process
+        elif self._supervisor is not None:
+            self._supervisor.strike(rank)
+
     def fail(self, kind: str, sentence: str) -> None:
         """Report a fault that does not belong to a rank."""
         if self._supervisor is not None and self.running:
@@ -275,6 +283,7 @@ class Agent:
             "release": lambda _: link.reply(self._required_round.release_devices()),
             "start": lambda order: self._required_round.start(order),
             "stop": lambda order: self._required_round.stop(str(order.get("reason", "no reason given"))),
+            "strike": lambda order: self._required_round.strike(order["rank"]),
             "collect": lambda order: self._required_round.collect(order),
             "leave": self._leave,
         }

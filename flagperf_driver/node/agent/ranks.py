@@ -286,6 +286,11 @@ class Ranks:
             # A stopped process handles SIGTERM only after SIGCONT.
             processes.signal_session(rank.child.pid, signal.SIGCONT)
 
+    def strike(self, rank: int) -> None:
+        """Kill a rank, as if somebody did; the agent did not end it."""
+        if rank in self._started:
+            processes.kill_session(self._started[rank].child.pid)
+
     def _kill(self) -> None:
         for number, rank in self._started.items():
             self._messages.note(f"rank {number} ignored SIGTERM and is killed")

@@ -31,6 +31,7 @@ from . import preflight
 from .agents import Acquisition, Agents, DeviceRequest, attach_agent, reserved
 from .allocation import Allocation, Blamed
 from .collect import LateLogs
+from .drill import refuse_drill
 from .environments import Environments
 from .preflight import Data
 from .run_round import RoundOptions, follow_round, run_round
@@ -168,6 +169,8 @@ class AgentsEngine(Engine):
         findings = self._findings(plans, lambda host: self._environments.look(plans, host))
         for finding in findings:
             _log.info("%s: %s", finding.level, finding.sentence)
+        if self._settings.drill and not self._settings.drill_here:
+            refuse_drill(findings)
         fatal = preflight.sentences(findings)
         required = max((plan.shape.nnodes for plan in plans), default=0)
         reasons: dict[str, list[str]] = {}

@@ -22,6 +22,7 @@ from pytest_flagperf.stored.round_dir import HostSilence, RoundFault
 from . import standstill
 from .agents import Agents, HostAgent
 from .allocation import FAULTS_OF_HOSTS
+from .drill import Drill
 
 _HANGS = ("hang", "init_timeout")
 _ESTIMATE_AFTER_S = 10.0
@@ -124,13 +125,14 @@ def start_tracker(plan: StoredPlan, started_ms: int) -> Tracker:
     return Tracker(start, plan.config, started_ms)
 
 
-def first_fault(agents: Agents, tracker: Tracker, plan: StoredPlan) -> RoundFault | None:
+def first_fault(agents: Agents, tracker: Tracker, plan: StoredPlan, drill: Drill) -> RoundFault | None:
     """Read messages until all agents are done; the first fault of any agent stops all. Return the first cause."""
     faults: list[tuple[HostAgent, RoundFault]] = []
     if agents.is_noted:
         note("progress", progress=tracker.now)
     for agent, message in agents.messages():
         fault = _take(agent, message, tracker)
+        drill.take(agents, agent, message, tracker.now.step)
         if agents.is_noted:
             _note(agent, message, tracker)
         if agents.restarts and message["type"] == "beat":

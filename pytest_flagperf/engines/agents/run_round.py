@@ -38,6 +38,7 @@ from pytest_flagperf.stored.round_dir import (
 
 from .agents import GRACE_S, MODULE, Agents, HostAgent
 from .collect import collect
+from .drill import Drill
 from .round_messages import first_fault, ranks, start_tracker, unfinished
 
 _log = logging.getLogger("flagperf.rounds")
@@ -144,10 +145,11 @@ def _run_to_end(
     begin: float | None = None,
 ) -> RoundRecord:
     tracker = start_tracker(plan, started_ms)
+    drill = Drill(() if plan.throughput_only else plan.drill, directory)
     fault, state = None, "failed"
     try:
         start()
-        fault = first_fault(agents, tracker, plan) or unfinished(agents.all, plan)
+        fault = first_fault(agents, tracker, plan, drill) or unfinished(agents.all, plan)
         state = "failed" if fault else "finished"
     except (HostError, TimeoutError) as error:
         fault = RoundFault("agent", "", None, str(error))
@@ -169,8 +171,9 @@ def _run_to_end(
         ends, warnings = _host_ends(agents), _warnings(agents)
         silences = tuple(silence for agent in agents.all for silence in agent.silences)
         end = RoundRecord(
-            state, fault, started_ms, _now_ms(), seconds, ends, swept, collected.missing, warnings, silences
-        )
+            state, fault, started_ms, _now_ms(), seconds, ends, swept, collected.missing, warnings, silences,
+            tuple(drill.struck),
+        )  # fmt: skip
         _write_end(directory, end)
         _log.info("%s: %s%s", directory.label, state, f": {fault.sentence}" if fault else "")
     return end

@@ -52,6 +52,8 @@ class TrainingKind(Kind):
                 "real_data": "the round trained to the target on the suite's data",
                 "learned": "the loss fell and the metric improved, by more than noise",
                 "experts": "with a mixture of experts: no expert gets more than max_expert_load times the mean",
+                "drill": "each fault of --drill struck and was noticed",
+                "goodput": "with --min-goodput: this share of the time became progress of the training",
                 "target": "an evaluation of the whole evaluation set reached the target",
                 "agrees": "the log's last record and its evaluations agree on the convergence",
                 "not_too_early": "the target was not reached earlier than the suite's reference curves allow",

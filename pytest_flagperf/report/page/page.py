@@ -58,6 +58,7 @@ from pytest_flagperf.results.figures.units import SCALED, compared, count, quant
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.measured.outcome import MetricValue, Outcome, counted
+from pytest_flagperf.results.measured.starts import DrilledFault
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import BAD, KNOWN_PROBLEM, CaseResult, CaseSummary, summarize_case
@@ -250,6 +251,7 @@ def _body(
     history = trends.html(trend, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
     yield f"<h3>History</h3>{history}" if history else ""
     yield time_parts.html({f"round {outcome.round}": outcome for outcome in rounds})
+    yield _drill(rounds)
     yield _memory(rounds, plan.memory) if plan else ""
     yield _differences(plan) if plan else ""
     yield _figures(rounds)
@@ -315,6 +317,23 @@ def _verdicts(case: CaseResult, warnings: str) -> Iterator[str]:
         yield '<p class="warning">no verdicts</p>'
     passed = [verdict for verdict in verdicts if verdict.ok]
     yield folded(f"{count(len(passed), 'passed verdict')}", _passed_verdicts(passed))
+
+
+def _drill(rounds: Sequence[Outcome]) -> str:
+    """Return a table of the faults of --drill and what followed; empty without."""
+    rows = [
+        (
+            Name(f"round {outcome.round}"),
+            fault.what,
+            Number(f"{fault.step:,}"),
+            *(Number("" if after is None else quantity(after, "s")) for after in fault.times.values()),
+            Number(f"{fault.steps_repeated:,}"),
+        )
+        for outcome in rounds
+        for fault in outcome.struck
+    ]
+    head = ("", "fault", "at step", *DrilledFault.TIMES, "steps done again")
+    return f"<h3>Drill</h3>{table(head, rows)}" if rows else ""
 
 
 def _passed_verdicts(verdicts: Sequence[Verdict]) -> str:

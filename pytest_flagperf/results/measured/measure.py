@@ -356,6 +356,7 @@ def _planned(of: StoredRound) -> PlannedRound:
         target=plan.metric,
         hosts=tuple(plan.host(noderank).name for noderank in range(plan.shape.nnodes)),
         limits=_limits(plan),
+        drill=() if plan.throughput_only else plan.drill,
         parity_samples=as_count(plan.config.get("parity_samples")),
     )
 
@@ -381,6 +382,8 @@ def _logged(of: StoredRound, joined: Sequence[RankLog]) -> LoggedRound:
         other_lines=sum(log.other_lines for log in logs),
         logs=tuple(log.path.relative_to(of.path).as_posix() for log in logs if log.present and not log.is_summary),
         starts=chain.starts if chain else (),
+        lost_s=chain.lost_s(of.first.finished) if chain else {},
+        struck=tuple(starts.drilled(chain.files if chain else [start_of(of)])),
         phases=of.phases,
     )
 
@@ -389,7 +392,7 @@ def _metrics(of: StoredRound, joined: Sequence[RankLog], reports: Reports) -> It
     """Yield those of the logs, of all starts, of the ranks among each other, and of the samples."""
     reported = tuple(kind_of(of.plan).measure(of.plan, joined, len(of.chain.files) if of.chain else 1))
     yield from reported
-    yield from of.chain.figures(of.first.finished) if of.chain else ()
+    yield from of.chain.figures(of.first.finished) if of.chain else _goodput(of)
     yield from stragglers.spread(of.logs)
     rate = next((one for one in reported if one.name == ("p_core" if of.plan.throughput_only else "p_whole")), None)
     # The samples of a restarted training are of its last start alone.
@@ -401,6 +404,14 @@ def _metrics(of: StoredRound, joined: Sequence[RankLog], reports: Reports) -> It
     ends_at_target = not of.chain and joined[0].reached is not None and joined[0].reached == joined[0].last_evaluation
     known = {metric.name: metric for metric in (*reported, *meanwhile)}
     yield from costs.figures(of.plan, known, rate, ends_at_target=ends_at_target)
+
+
+def _goodput(of: StoredRound) -> Iterator[MetricValue]:
+    """Yield the goodput of a training that needed no restart, if the plan asks for it."""
+    own, kept = start_of(of), number((of.first.finished or {}).get("raw_train_time"))
+    wall = own.ended_s - own.started_s
+    if (of.plan.drill or of.plan.min_goodput) and math.isfinite(kept) and wall > 0:
+        yield starts.goodput(kept, wall, "the time of its only start")
 
 
 def _profile(plan: StoredPlan, log: RankLog) -> tuple[Profile | None, tuple[str, ...]]:
@@ -476,6 +487,7 @@ _LIMITS = ("max_steps", "max_epochs", "max_samples", *(f"max_{name}" for name in
 
 def _limits(plan: StoredPlan) -> dict[str, float]:
     limits = {name: number(plan.config.get(name)) for name in _LIMITS}
+    limits["min_goodput"] = number(plan.min_goodput)
     return {name: limit for name, limit in limits.items() if 0 < limit < math.inf}
 
 

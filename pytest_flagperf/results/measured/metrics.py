@@ -46,7 +46,9 @@ def times(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
     """Yield the times that a rank reported at its end."""
     for name, how in TIMES.items():
         clock = timing(end) if name in OF_STEPS else "host clock"
-        yield from reported(name, end.get(name), "s", "lower", f"{clock} of rank {rank}, {how}")
+        saves = name.startswith("save_") and number(end.get("save_pause")) > 0
+        count = round(number(end.get("save_time")) / number(end.get("save_pause"))) if saves else None
+        yield from reported(name, end.get(name), "s", "lower", f"{clock} of rank {rank}, {how}", count)
 
 
 def timing(end: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import Profile
-from pytest_flagperf.results.measured.starts import Start
+from pytest_flagperf.results.measured.starts import DrilledFault, Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import files, type_check
 from pytest_flagperf.stored.layout import round_folder
@@ -109,6 +109,8 @@ class PlannedRound(CaseFacts):
     """The names of the hosts, in the order of their ranks."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """The limits that the config sets: max_steps, max_epochs, max_samples, and those of the figures of a step."""
+    drill: tuple[str, ...] = ()
+    """The faults of --drill."""
     parity_samples: int | None = None
     """The length of a parity training, which is judged by the reference's loss curve instead of the target."""
 
@@ -140,6 +142,10 @@ class LoggedRound:
     logs: tuple[str, ...] = ()
     starts: tuple[Start, ...] = ()
     """The starts of a training that was started several times, the last one included; the curve is that of all."""
+    lost_s: Mapping[str, float] = field(default_factory=dict)
+    """The seconds of all starts that became no progress, by their parts."""
+    struck: tuple[DrilledFault, ...] = ()
+    """The faults of --drill that struck, in all starts."""
     phases: tuple[Phase, ...] = ()
 
 

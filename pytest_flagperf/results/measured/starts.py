@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from flagperf_driver.logged_step import Step
 from flagperf_driver.node.logs.drawings import FirstAndLast
@@ -36,6 +36,34 @@ class Start:
     """The kind of the fault that ended it; empty if it finished."""
     host: str | None = None
     sentence: str = ""
+
+
+@dataclass(frozen=True)
+class DrilledFault:
+    """A fault of --drill, and what followed: seconds after it struck, None for what did not follow."""
+
+    what: str
+    step: int
+    noticed_s: float | None
+    started_s: float | None
+    """Until the next start began."""
+    trains_s: float | None
+    """Until its first step began."""
+    steps_repeated: int
+
+    TIMES: ClassVar = ("noticed", "next start", "trains again")
+
+    @property
+    def times(self) -> dict[str, float | None]:
+        """The seconds until each of TIMES."""
+        return dict(zip(self.TIMES, (self.noticed_s, self.started_s, self.trains_s), strict=True))
+
+    @property
+    def sentence(self) -> str:
+        """What it cost, in words."""
+        parts = [f"{name} after {quantity(after, 's')}" for name, after in self.times.items() if after is not None]
+        again = f"{count(self.steps_repeated, 'step')} done again"
+        return f"{self.what} at step {self.step:,}: {', '.join([*(parts or ['not noticed']), again])}"
 
 
 @dataclass(frozen=True)
@@ -209,7 +237,7 @@ class Chain:
     def _curve(self, points_of: Callable[[RankLog], Sequence[T]]) -> tuple[T, ...]:
         curve: Curve[T] = Curve()
         begun = next((files.train_start_s for files in self.files if files.train_start_s is not None), 0.0)
-        for files, until in zip(self.files, self._kept_until(), strict=True):
+        for files, until in zip(self.files, _kept_until(self.files), strict=True):
             later_s = (files.train_start_s or begun) - begun
             before = (files.first_step or 1) - 1
             for point in points_of(files.log):
@@ -225,40 +253,24 @@ class Chain:
                 kept.add(drawn)
         return kept
 
-    def _kept_until(self) -> list[float]:
-        """Return for each start the step up to which later ones kept its work."""
-        kept, until = [], math.inf
-        for files in reversed(self.files):
-            kept.append(until)
-            if files.first_step is not None:
-                until = min(until, files.first_step - 1)
-        return kept[::-1]
-
     # -- the time --------------------------------------------------------------------------------------------
 
     def figures(self, finished: Mapping[str, Any] | None) -> Iterator[MetricValue]:
         """Yield what the restarts cost; the times only for a training that finished."""
         starts = f"{self.count} starts"
         yield MetricValue("restarts", float(self.count - 1), "", "lower", f"{starts} of one training")
-        kept_until = self._kept_until()
-        repeated = sum(
-            max(files.last_step - until, 0)
-            for files, until in zip(self.files, kept_until, strict=True)
-            if files.last_step
-        )
+        repeated = sum(_repeated(self.files))
         how = "steps after the checkpoint from which the next start continued, by the first rank's log"
         how += "" if self.is_whole else "; at least so many, because a start's log is missing or cut short"
         yield MetricValue("steps_repeated", float(repeated), "steps", "lower", how)
-        kept = number((finished or {}).get("raw_train_time"))
-        wall = self.files[-1].ended_s - self.files[0].started_s
-        if not math.isfinite(kept) or wall <= 0 or self.unknown:
+        kept, wall, lost = _kept_s(finished), self.files[-1].ended_s - self.files[0].started_s, self.lost_s(finished)
+        if not lost:
             return
         how = f"controller's clock, from the begin of the first of {starts} to the end of the last one"
         yield MetricValue("wall_time", wall, "s", "lower", how)
-        parts = {name: quantity(seconds, "s") for name, seconds in self.lost_s(kept).items()}
-        how = ", ".join(f"{name} {text}" for name, text in parts.items())
+        how = ", ".join(f"{name} {quantity(seconds, 's')}" for name, seconds in lost.items())
         yield MetricValue("lost_time", wall - kept, "s", "lower", f"wall_time - raw_train_time: {how}")
-        yield MetricValue("goodput", kept / wall, "share", "higher", f"raw_train_time over wall_time of {starts}")
+        yield goodput(kept, wall, f"wall_time of {starts}")
 
     def costs(self, finished: Mapping[str, Any] | None) -> str:
         """Return the number of starts with the goodput and the repeated steps, as text."""
@@ -266,17 +278,65 @@ class Chain:
         goodput = f"goodput {quantity(values['goodput'], 'share')}, " if "goodput" in values else ""
         return f"{self.count} times ({goodput}{count(int(values['steps_repeated']), 'step')} done again)"
 
-    def lost_s(self, kept_s: float) -> dict[str, float]:
-        """Return the seconds that became no progress by their parts, which fill the wall time with ``kept_s``."""
+    def lost_s(self, finished: Mapping[str, Any] | None) -> dict[str, float]:
+        """Return the seconds that became no progress by their parts; empty if they are unknown.
+
+        They fill the wall time, with raw_train_time.
+        """
+        kept = _kept_s(finished)
+        if not math.isfinite(kept) or self.files[-1].ended_s <= self.files[0].started_s or self.unknown:
+            return {}
         trained = [files for files in self.files if files.train_start_s is not None]
         without = [files for files in self.files if files.train_start_s is None]
         return {
             "starting": sum((files.train_start_s or 0.0) - files.started_s for files in trained)
             + sum(files.ended_s - files.started_s for files in without),
-            "steps that were lost": self.trained_s - kept_s,
+            "steps that were lost": self.trained_s - kept,
             "from the last record to the end": sum(files.ended_s - files.last_s for files in trained),
             "between two starts": sum(after.started_s - before.ended_s for before, after in pairwise(self.files)),
         }
+
+
+def _kept_s(finished: Mapping[str, Any] | None) -> float:
+    return number((finished or {}).get("raw_train_time"))
+
+
+def goodput(kept_s: float, wall_s: float, wall: str) -> MetricValue:
+    return MetricValue("goodput", kept_s / wall_s, "share", "higher", f"raw_train_time over {wall}")
+
+
+def drilled(files: Sequence[StartFiles]) -> Iterator[DrilledFault]:
+    """Yield the faults that struck the starts of a training; the last one of a start ended it if another follows."""
+    for start, after, repeated in zip(files, [*files[1:], None], _repeated(files), strict=True):
+        faults = start.end.drill if start.end else ()
+        for fault in faults:
+            next_start = after if fault is faults[-1] else None
+            struck_s = fault.struck_ms / 1000
+            trains_s = next_start.train_start_s if next_start else None
+            yield DrilledFault(
+                fault.what,
+                fault.step,
+                noticed_s=None if fault.noticed_ms is None else (fault.noticed_ms - fault.struck_ms) / 1000,
+                started_s=next_start.started_s - struck_s if next_start else None,
+                trains_s=None if trains_s is None else trains_s - struck_s,
+                steps_repeated=repeated if next_start else 0,
+            )
+
+
+def _kept_until(starts: Sequence[StartFiles]) -> list[float]:
+    """Return for each start the step up to which later ones kept its work."""
+    kept, until = [], math.inf
+    for files in reversed(starts):
+        kept.append(until)
+        if files.first_step is not None:
+            until = min(until, files.first_step - 1)
+    return kept[::-1]
+
+
+def _repeated(starts: Sequence[StartFiles]) -> list[int]:
+    """Return for each start how many of its steps were done again."""
+    pairs = zip(starts, _kept_until(starts), strict=True)
+    return [int(max(files.last_step - until, 0)) if files.last_step else 0 for files, until in pairs]
 
 
 def _at(point: T) -> Callable[[], T]:

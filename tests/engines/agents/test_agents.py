@@ -14,12 +14,14 @@ from flagperf_driver.heartbeat import EVALUATE, INIT, TRAIN
 from flagperf_driver.node.folder import EVENTS
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, HostAgent
+from pytest_flagperf.engines.agents.drill import Drill
 from pytest_flagperf.engines.agents.round_messages import first_fault, start_tracker
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.stored import to_json_types
 from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round_dir import RoundDir
 from tests.helpers.rounds import Away, tiny_plan
 from tests.helpers.waiting import until
 
@@ -197,7 +199,7 @@ def test_of_many_hosts_the_rank_that_hangs_is_named_and_not_the_first_report(
             message = agent.channel.receive(0)
             assert message is not None, kind
             agents._take(agent, message)
-    fault = first_fault(agents, start_tracker(plan, 0), plan)
+    fault = first_fault(agents, start_tracker(plan, 0), plan, Drill((), RoundDir(Path())))
     assert fault is not None
     assert (fault.rank, fault.host, fault.kind) == named
     assert fault.sentence.endswith("first")

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.engines import OK, Finding
+from pytest_flagperf.engines import OK, WARN, Finding
 from pytest_flagperf.engines.agents.agents import Agents
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
+from pytest_flagperf.engines.agents.drill import refuse_drill
 from pytest_flagperf.engines.agents.run_round import RoundOptions, RoundOrders
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe
+from pytest_flagperf.problems import Problems
 from pytest_flagperf.runtime import Interpreter
 from tests.helpers.rounds import run_tiny, tiny_plan
 
@@ -117,7 +119,7 @@ def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: py
         made._allocation = FixedHosts()
         made._allocation.__dict__["pool"] = HostPool((LocalHost("h1"),))
         nothing = SimpleNamespace(builds="run1", to_build=lambda *_: [], warnings=lambda *_: [])
-        made.__dict__.update(_environments=nothing, _settings=SimpleNamespace(plan=False))
+        made.__dict__.update(_environments=nothing, _settings=SimpleNamespace(plan=False, drill=None))
         return made
 
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
@@ -144,3 +146,14 @@ def test_ranks_stay_on_the_cores_of_the_plan(tmp_path: Path, bind: bool) -> None
     assert bound == ([str(core), ""] if bind else ["", ""])
     assert f"cores {[core] if bind else sorted(usable)}" in logs[0]
     assert f"cores {sorted(usable)}" in logs[1]
+
+
+def test_a_drill_is_refused_where_others_use_the_cores_or_a_device() -> None:
+    refuse_drill([Finding("h1", "load", OK, "idle"), Finding("h1", "memory", WARN, "little")])
+    with pytest.raises(Problems) as caught:
+        refuse_drill(
+            [Finding("h1", "load", WARN, "busy"), Finding("h2", "foreign processes", WARN, "device 0 is in use")]
+        )
+    assert [problem.split(";")[0] for problem in caught.value.problems] == [
+        "--drill: h1: busy", "--drill: h2: device 0 is in use",
+    ]  # fmt: skip

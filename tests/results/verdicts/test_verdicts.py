@@ -9,7 +9,7 @@ import pytest
 from pytest_flagperf.kinds.training.verdicts import converges, throughput
 from pytest_flagperf.kinds.training.verdicts.throughput import MIN_MEASURED_STEPS
 from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Target
-from pytest_flagperf.results.measured.starts import Start
+from pytest_flagperf.results.measured.starts import DrilledFault, Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import OneCard, Verdict, failed, speedup, valid
 from tests.helpers.results_help import recorded, with_metric
@@ -226,3 +226,22 @@ def test_validity_warnings_fail_a_round_only_under_strict(strict: bool) -> None:
     assert (found.name, found.ok, found.got) == ("valid", not strict, "throttled, gap")
     assert found.sentence == "round 1: measurements may be distorted: device 0 was slow; host a was not sampled"
     assert valid(replace(recorded("converged_1x1"), validity_warnings=()), strict=strict).ok
+
+
+def test_a_drill_fails_if_a_fault_did_not_strike_or_was_not_noticed() -> None:
+    outcome = replace(recorded("converged_1x1"), drill=("rank",))
+    struck = DrilledFault("rank 0 on h1 was killed", 12, 0.5, 3.0, 9.0, 4)
+    assert names(converges(replace(outcome, struck=(struck,)))) == []
+    for others, got in (
+        ((), "noticed: none"),
+        ((replace(struck, noticed_s=None),), "at step 12: next start after 3 s"),
+    ):
+        (verdict,) = failed(converges(replace(outcome, struck=others)))
+        assert verdict.name == "drill"
+        assert got in verdict.sentence
+
+
+def test_a_goodput_below_the_least_or_unknown_fails() -> None:
+    outcome = replace(recorded("converged_1x1"), limits={"min_goodput": 0.9})
+    for goodput, expected in ((0.9, []), (0.89, ["goodput"]), (None, ["goodput"])):
+        assert names(converges(with_metric(outcome, "goodput", goodput))) == expected

@@ -12,6 +12,7 @@ from . import device_rules
 from .host_requirements import HostRequirements, Thresholds
 
 _GIB = float(1 << 30)
+LOAD = "load"
 
 _Row = tuple[str, str, str, str]
 """Kind, level, sentence and remedy."""
@@ -94,14 +95,14 @@ def _load(load: Mapping[str, Any], limits: Thresholds) -> Iterator[_Row]:
     used, cores = load["others"], load["cores"]
     text = f"other processes use {used:.1f} of {cores} cores"
     if used < limits.others_warn * cores:
-        yield "load", OK, text, ""
+        yield LOAD, OK, text, ""
     else:
         names = ", ".join("{name} (pid {pid}, {cores:.1f})".format(**process) for process in load["busiest"])
         sentence = f"{text}, load average {load['load1']}" + (f"; busiest: {names}" if names else "")
-        yield "load", WARN, sentence, "stop them, or wait until they end: the round may get the validity warning busy"
+        yield LOAD, WARN, sentence, "stop them, or wait until they end: the round may get the validity warning busy"
     if load["stolen"] >= limits.stolen_warn:
         sentence = f"the hypervisor gives {load['stolen'] * 100:.0f} % of the cores' working time to other machines"
-        yield "load", WARN, sentence, "use a host with dedicated cores, or run when the other machines are idle"
+        yield LOAD, WARN, sentence, "use a host with dedicated cores, or run when the other machines are idle"
 
 
 def _disks(disks: Sequence[Mapping[str, Any]], limits: Thresholds) -> Iterator[_Row]:

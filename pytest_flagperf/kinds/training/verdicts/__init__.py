@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range
 
-from . import convergence, reference_checks
+from . import convergence, reference_checks, restarts
 from .learning import learned
 from .throughput import throughput
 
@@ -26,7 +26,7 @@ def converges(outcome: Outcome) -> list[Verdict]:
         # An unfinished round is not judged by its metric; but a bad loss may be why it did not finish.
         return [*verdicts, *(verdict for verdict in convergence.finite_loss(outcome) if outcome.losses.bad)]
     verdicts += [in_range(outcome), *convergence.finite_loss(outcome), *convergence.real_data(outcome)]
-    verdicts += convergence.experts(outcome)
+    verdicts += [*convergence.experts(outcome), *restarts.drill(outcome), *restarts.goodput(outcome)]
     learning = [learned(outcome)] if all(verdict.ok for verdict in verdicts) else []
     if outcome.parity_samples is not None:
         return [*verdicts, *learning, reference_checks.parity(outcome)]
