@@ -14,9 +14,8 @@ from pytest_flagperf.hosts import HostError, Message
 from pytest_flagperf.hosts.stream_host import StreamHost
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note
-from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import HOST, LINK, RANK
-from pytest_flagperf.stored.round_dir import RoundDir, StruckFault, earlier_tries
+from pytest_flagperf.stored.round_dir import RoundDir, StruckFault, earlier_tries, has_readable_record
 
 from .agents import Agents, HostAgent
 from .preflight.device_rules import FOREIGN
@@ -35,7 +34,7 @@ class Drill:
     """
 
     def __init__(self, faults: Sequence[str], directory: RoundDir) -> None:
-        earlier = sum(map(_struck, earlier_tries(directory)))
+        earlier = sum(len(one.read_record().drill) for one in earlier_tries(directory) if has_readable_record(one))
         self.struck: list[StruckFault] = []
         self._left = list(faults[earlier:])
         self._since: int | None = None
@@ -85,10 +84,3 @@ def refuse_drill(findings: Iterable[Finding]) -> None:
     if others:
         expected = "expected hosts of its own; --drill-here strikes there, and touches no process of others"
         raise Problems(f"--drill: {one.host}: {one.sentence}; {expected}" for one in others)
-
-
-def _struck(earlier: RoundDir) -> int:
-    """Return how many faults struck an earlier start."""
-    with suppress(FormatError):
-        return len(earlier.read_record().drill)
-    return 0

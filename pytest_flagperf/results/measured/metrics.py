@@ -46,9 +46,14 @@ def times(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:
     """Yield the times that a rank reported at its end."""
     for name, how in TIMES.items():
         clock = timing(end) if name in OF_STEPS else "host clock"
-        saves = name.startswith("save_") and number(end.get("save_pause")) > 0
-        count = round(number(end.get("save_time")) / number(end.get("save_pause"))) if saves else None
+        count = _checkpoints(end) if name.startswith("save_") else None
         yield from reported(name, end.get(name), "s", "lower", f"{clock} of rank {rank}, {how}", count)
+
+
+def _checkpoints(end: Mapping[str, Any]) -> int | None:
+    """Return how many checkpoints stopped the training; None if a time is missing."""
+    pause, all_pauses = number(end.get("save_pause")), number(end.get("save_time"))
+    return as_count(all_pauses / pause + 0.5) if pause > 0 else None
 
 
 def timing(end: Mapping[str, Any]) -> str:
