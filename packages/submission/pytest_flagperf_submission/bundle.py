@@ -18,7 +18,7 @@ import json
 import os
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from pytest_flagperf.commands import common
 from pytest_flagperf.kinds.training.verdicts import converges
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.report.export import markdown
+from pytest_flagperf.results.comparing.one_card import STORED
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks
 from pytest_flagperf.results.tables import store
@@ -38,6 +39,8 @@ from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.results.verification import verify
 from pytest_flagperf.stored import FormatError, to_json_types
 from pytest_flagperf.stored.round_dir import RoundDir
+
+from .signature import sign, signature_of
 
 SHAPES = "1x1,1x8,2x8"
 SUMS, SUMMARY = "SHA256SUMS", "submission.json"
@@ -58,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--incomplete", action="store_true", help="write the archive despite problems; it contains their list"
+    )
+    parser.add_argument(
+        "--sign",
+        type=Path,
+        metavar="KEY",
+        help="sign the archive with this SSH key; writes FILE.sig for verify --signers",
     )
 
 
@@ -83,8 +92,11 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(f"left out: {text}" for text in left_out), end="\n" if left_out else "")
     vendors = sorted({outcome.vendor for run in runs for case in run.cases for outcome in case.outcomes})
     to: Path = arguments.to or Path(f"submission-{'-'.join(vendors)}.tar.gz")
-    if to.exists():
-        raise Problems([f"{to}: already exists; choose another file with --to"])
+    for path in (to, *([signature_of(to)] if arguments.sign else [])):
+        if path.exists():
+            raise Problems([f"{path}: already exists; choose another file with --to"])
+    if arguments.sign and not arguments.sign.is_file():
+        raise Problems([f"--sign={arguments.sign}: no such file; expected a private or public SSH key"])
     problems = _problems(runs, cases, required, arguments.scale)
     print("\n".join(f"problem: {problem}" for problem in problems), end="\n" if problems else "")
     if problems and not arguments.incomplete:
@@ -92,6 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     files = _write(to, runs, required, problems)
     print(f"{to}: {count(files, 'file')} of {count(len(runs), 'run')}, {'incomplete' if problems else 'complete'}")
+    if arguments.sign:
+        print(f"{sign(to, arguments.sign)}: the signature")
     return 1 if problems else 0
 
 
@@ -158,9 +172,18 @@ def _problems(
     for case in parts:
         subjects.setdefault(case.subject, []).append(case)
     problems = [problem for run in runs for problem in (*run.problems, *verify(run.directory)[1])]
+    names = {common.run_name(run) for run in runs}
     for subject, cases in subjects.items():
         problems += [f"{subject}: {problem}" for problem in _subject_problems(cases, required, scale)]
+        problems += [f"{subject}: {problem}" for part in cases for problem in _foreign_one_card(part, names)]
     return problems
+
+
+def _foreign_one_card(part: _CaseOfRun, names: Collection[str]) -> Iterator[str]:
+    """Yield a problem if the speed-up compares with one card of a run that is not in the archive."""
+    origin = part.case.one_card.where_from if part.case.one_card else ""
+    if origin.startswith(STORED) and origin.removeprefix(STORED).strip().partition("/")[0] not in names:
+        yield f"{part.shape}: the figure of one card for its speed-up is {origin}; run 1x1 and {part.shape} in one run"
 
 
 def _subject_problems(cases: Sequence[_CaseOfRun], required: Sequence[Shape], scale: str) -> Iterator[str]:

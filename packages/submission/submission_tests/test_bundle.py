@@ -3,11 +3,15 @@
 import hashlib
 import json
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.verdicts import OneCard
 from tests.helpers.command_line import Capture, errors_of, output_of
 from tests.helpers.stored_runs import add_case, finish, run_of, submission
 from tests.replays import make
@@ -135,3 +139,49 @@ def test_bundle_names_the_failure_of_a_round(tmp_path: Path, capsys: Capture) ->
     run = run_of(tmp_path / "run", "crashed_rank")
     out = output_of(capsys, "bundle", run, "--shapes=1x2", "--scale=small", "--to", tmp_path / "s.tar.gz", code=1)
     assert "1x2: no successful round: round 1: rank 1" in out
+
+
+def test_an_archive_is_verified_as_its_runs_are(tmp_path: Path, capsys: Capture) -> None:
+    archive, changed = tmp_path / "mine.tar.gz", tmp_path / "changed.tar.gz"
+    output_of(capsys, "bundle", *submission(tmp_path / "runs"), "--to", archive)
+    out = output_of(capsys, "verify", archive)
+    assert f"{archive}:run-1x8: 1 round derived again: 0 differences" in out
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "out", filter="data")
+    (tmp_path / "out/mine/run-1x8/toy_pytorch_X9_1_8_1/round1/round.json").write_text("{}")
+    (tmp_path / "out/mine/performance.md").unlink()
+    with tarfile.open(changed, "w:gz") as packed:
+        packed.add(tmp_path / "out/mine", "mine")
+    out = output_of(capsys, "verify", changed, code=1)
+    assert f"difference: {changed}: performance.md is missing" in out
+    assert f"difference: {changed}: run-1x8/toy_pytorch_X9_1_8_1/round1/round.json is not the file of SHA256SUMS" in out
+    (tmp_path / "text").write_text("no archive")
+    assert "not an archive of flagperf bundle" in errors_of(capsys, "verify", tmp_path / "text")[0]
+
+
+@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen on the PATH")
+def test_a_signature_says_who_packed_an_archive(tmp_path: Path, capsys: Capture) -> None:
+    for name in ("ci", "other"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
+        (tmp_path / f"{name}.signers").write_text(f"{name}@lab {(tmp_path / f'{name}.pub').read_text()}")
+    archive, runs = tmp_path / "mine.tar.gz", submission(tmp_path / "runs")
+    assert "--sign=nothing: no such file" in errors_of(capsys, "bundle", *runs, "--to", archive, "--sign=nothing")[0]
+    output_of(capsys, "bundle", *runs, "--to", archive, "--sign", tmp_path / "ci")
+    signed_by_ci = ("verify", archive, "--signers", tmp_path / "ci.signers")
+    assert f"{archive}: signed by ci@lab with ED25519 key SHA256:" in output_of(capsys, *signed_by_ci)
+    wrong = errors_of(capsys, "verify", archive, "--signers", tmp_path / "other.signers")
+    assert "No principal matched.; expected the signature of a key in" in wrong[0]
+    with archive.open("ab") as file:
+        file.write(b"\0")
+    assert "not what ci@lab signed" in errors_of(capsys, *signed_by_ci)[0]
+    Path(f"{archive}.sig").unlink()
+    assert "mine.tar.gz.sig: no such file" in errors_of(capsys, *signed_by_ci)[0]
+    assert "needs an archive" in errors_of(capsys, "verify", *runs, "--signers", tmp_path / "ci.signers")[0]
+
+
+def test_one_card_of_a_run_that_is_not_packed_does_not_count(tmp_path: Path, capsys: Capture) -> None:
+    runs = submission(tmp_path / "runs")
+    store.save_one_card(next(runs[1].glob("toy*")), OneCard.of([1.0], "stored in run-0/toy/round1", "images/s"))
+    finish(runs[1])
+    out = output_of(capsys, "bundle", *runs, "--to", tmp_path / "mine.tar.gz", code=1)
+    assert "1x8: the figure of one card for its speed-up is stored in run-0/" in out
