@@ -32,7 +32,6 @@ def problems(table: dict[str, Any], file: Path) -> list[str]:
     ("text", "address"),
     [
         ("10.0.0.2", Address("10.0.0.2", "10.0.0.2")),
-        ("h3", Address("h3", "h3")),
         ("bench@h3:2222", Address("h3", "h3", "bench", 2222)),
         ("a@example.com@h3", Address("h3", "h3", "a@example.com")),
         ("[::1]:2200", Address("0-1", "::1", None, 2200)),

@@ -230,18 +230,6 @@ def test_a_killed_run_is_resumed_in_its_job(toy: SlurmToy, slurm: Slurm) -> None
     assert "has job" not in output  # no second one
 
 
-def test_six_cases_use_four_jobs_at_once(toy: SlurmToy, slurm: Slurm) -> None:
-    for name in ("beta", "gamma", "delta", "epsilon", "zeta"):
-        toy.toy.suite(name)
-    toy.set(nodes="1x1", lease="host")
-    going = toy.start("-k", "converges", "-n4", "--set=step_s=0.1")
-    going.wait_for(lambda: len(slurm.queue) == 4, "four jobs")
-    assert going.wait() == 0, going.text
-    plans = toy.toy.runs[-1].glob("*/round1/plan.json")
-    assert len({json.loads(file.read_text())["slurm_job"] for file in plans}) == 6
-    assert slurm.queue == []
-
-
 def test_a_case_uses_only_the_devices_of_its_job(toy: SlurmToy, slurm: Slurm) -> None:
     toy.use_nvidia(nodes="1x2")
     other = slurm.allocate("--nodes=1", "--nodelist=h1", "--gres=gpu:3")

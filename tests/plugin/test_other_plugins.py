@@ -89,15 +89,3 @@ def test_a_run_passes_with_all_plugins_installed(toy: Toy, together: Path, apart
     # The header lists each distribution once, pytest-mock as mock-3.17.0, also if it is disabled.
     assert len(listed.split(", ")) > MOST_USED
     assert "flagperf-" in listed
-
-
-@pytest.mark.slow
-def test_a_clash_of_options_ends_pytest_before_it_starts(toy: Toy, together: Path) -> None:
-    """The control: a plugin with the option --hosts."""
-    (toy.root / "clash.py").write_text("def pytest_addoption(parser):\n    parser.addoption('--hosts')\n")
-    done = subprocess.run(
-        [str(together), "-m", "pytest", "-p", "clash", "-p", "no:pytest-ansible", "--collect-only"],
-        cwd=toy.root, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert "--hosts" in done.stdout + done.stderr

@@ -38,20 +38,6 @@ def test_tests_link_to_the_section_of_their_case_and_a_failure_comes_first(toy: 
     assert "#case-alpha-plain-CPU-1-1-1" in first
 
 
-def test_cases_that_were_not_run_are_listed_with_the_reason(toy: Toy) -> None:
-    toy.config("alpha", "1x1", "learning_rate = 0.05\n")
-    toy.run("suites/alpha", "suites/beta", "--vendor=acme", "--nodes=1x1,1x2", "--synthetic", "-n2")
-    stored = json.loads((toy.runs[0] / "results.json").read_text())["run"]["not_run"]
-    assert [line.partition(": ")[0] for line in stored] == [
-        "alpha:plain:X1:1:2:1", "beta:plain:X1:1:1:1", "beta:plain:X1:1:2:1",
-    ]  # fmt: skip
-    page = unescape((toy.runs[0] / "report.html").read_text())
-    first = page[page.index('id="summary"') : page.index('id="overview"')]
-    for line in stored:
-        assert first.count(f"not run: {line}") == 1
-    assert "alpha:plain:X1:1:1:1" not in "".join(stored)
-
-
 def test_cases_that_nobody_selected_are_in_no_report(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     toy.config("alpha", "1x1", "learning_rate = 0.05\n")  # beta and 1x2 have no config; both are only collected
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -91,10 +77,3 @@ def test_without_a_plugin_the_other_reports_are_written(toy: Toy, off: tuple[str
     expected = {"report.html", "results.json", "results.csv", *(["junit.xml"] if "junitxml" not in off else [])}
     assert expected <= {path.name for path in toy.runs[0].iterdir()}
     assert "1 of 1 case failed" in (toy.runs[0] / "report.html").read_text()
-
-
-def test_without_cases_the_page_has_no_cases(toy: Toy) -> None:
-    (toy.root / "tests").mkdir()
-    (toy.root / "tests" / "test_mine.py").write_text("def test_mine(): pass\n")
-    toy.run("tests", "--html=page.html", "--self-contained-html").assert_outcomes(passed=1)
-    assert '<main class="flagperf">' not in (toy.root / "page.html").read_text()

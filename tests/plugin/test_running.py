@@ -68,18 +68,6 @@ def test_a_poor_speedup_is_measured_again_and_fails(toy: Toy) -> None:
     assert turns == [f"turn{number}_{name}" for number in (1, 2, 3) for name in ("all_cards", "one_card")]
 
 
-def test_a_speedup_that_was_poor_once_passes_by_the_median(toy: Toy) -> None:
-    result = toy.run("suites", "-k", "alpha and speedup", "--set=fault=disturbed")
-    result.assert_outcomes(passed=1, deselected=9)
-    (results,) = [json.loads((run / "results.json").read_text()) for run in toy.runs]
-    (case,) = [case for case in results["cases"] if ":1:2:" in case["case"]]
-    # After one more measurement the median of two is still too low.
-    assert len(case["one_card"]["many"]) == 2
-    assert case["speedup"] == pytest.approx(2 * 0.9, rel=0.02)
-    (verdicts,) = [its for test, its in case["verdicts"].items() if test.startswith("test_speedup")]
-    assert "measured again" in verdicts[-1]["sentence"]
-
-
 def test_a_model_that_does_not_fit_into_one_card_has_no_speedup(toy: Toy) -> None:
     suites, vendor = toy.root / "suites", toy.root / "vendors/cpu/vendor.toml"
     toml = suites / "alpha/plain/suite.toml"
@@ -99,15 +87,6 @@ def test_a_model_that_does_not_fit_into_one_card_has_no_speedup(toy: Toy) -> Non
     assert "no speed-up: no round of alpha:plain:CPU:1:2:1 finished" in failed.stdout.str()
     assert not list(toy.runs[-1].glob("alpha*/one_card"))
     toy.run("suites", "-k", "alpha and speedup").assert_outcomes(passed=1, deselected=9)
-
-
-def test_the_speedup_uses_a_stored_figure_of_one_card_only_of_the_same_config(toy: Toy) -> None:
-    toy.run("suites", "-k", "alpha", "--nodes=1x1")
-    toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4")
-    assert not list(toy.runs[1].glob("alpha*/one_card"))
-    result = toy.run("suites", "-k", "alpha and speedup", "--nodes=1x4", "--set=train_batch_size=8")
-    result.assert_outcomes(passed=1, deselected=5)
-    assert list(toy.runs[2].glob("alpha*/one_card/plan.json"))
 
 
 # pytest removes the temporary folders of earlier sessions at its end, which may take minutes.

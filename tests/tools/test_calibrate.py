@@ -264,14 +264,6 @@ def test_a_further_target_may_guard_what_the_untrained_model_has(root: Path, cap
     assert "(was 0.9)" in calibrate(capsys, run), "the control: the trained models do not keep as much"
 
 
-def test_a_readme_without_the_section_is_refused_with_the_lines_to_add(root: Path, capsys: Capture) -> None:
-    readme = root / FILES[1]
-    readme.write_text(readme.read_text().replace("<!-- calibration: written by tools.calibrate -->\n", ""))
-    before = contents(root)
-    assert "section calibration has no beginning" in calibrate(capsys, full_run(root / "run1"), code=2)
-    assert contents(root) == before
-
-
 def test_an_installed_package_is_not_written(root: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog.scan([root], {root.resolve(): "maker 1.2"})
     run = full_run(root / "run1")

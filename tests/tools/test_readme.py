@@ -310,24 +310,6 @@ def test_the_tables_show_the_kind_of_a_published_result(
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        '{"schema": 99}',
-        '{"schema": 1}',
-        '{"schema": 1, "cases": [1]}',
-        '{"schema": 1, "cases": [{}]}',
-        '{"schema": 1, "cases": [{"case": "a", "outcomes": [], "verdicts": {}}]}',
-    ],
-)
-def test_a_damaged_result_is_an_error_with_its_file(tree: Path, runs: Path, capsys: Capture, text: str) -> None:
-    file = publish(tree, run_of(runs / "run"))
-    run_readme(capsys, tree)  # the control
-    file.write_text(text)
-    assert str(file) in run_readme(capsys, tree, "--check", code=2)
-
-
-@pytest.mark.parametrize(
     ("values", "problem"),
     [
         ({"ended_ms": 10**17}, "ended_ms is 100000000000000000; expected milliseconds since 1970"),

@@ -12,7 +12,6 @@ from flagperf_driver.training.steps import Context
 @pytest.mark.parametrize(
     ("value", "ranks", "sizes", "name"),
     [
-        ("ddp", 1, (1, 1, 1, 1), "ddp"),
         ("fsdp", 1, (1, 1, 1, 1), "ddp"),
         ("ddp", 8, (8, 1, 1, 1), "ddp"),
         ("fsdp", 8, (1, 8, 1, 1), "fsdp"),
@@ -20,10 +19,8 @@ from flagperf_driver.training.steps import Context
         ({"shard": 4, "tensor": 2}, 8, (1, 4, 1, 2), "shard=4,tensor=2"),
         ({"shard": -1, "tensor": 2}, 8, (1, 4, 1, 2), "shard=4,tensor=2"),
         ({"replicate": 2, "shard": 2, "tensor": 2}, 8, (2, 2, 1, 2), "replicate=2,shard=2,tensor=2"),
-        ({"tensor": 2}, 2, (1, 1, 1, 2), "tensor=2"),
         ({"expert": 4}, 8, (2, 1, 4, 1), "replicate=2,expert=4"),
         ({"shard": -1, "expert": 2}, 8, (1, 4, 2, 1), "shard=4,expert=2"),
-        ({"expert": -1}, 8, (1, 1, 8, 1), "expert=8"),
         ({"replicate": -1}, 4, (4, 1, 1, 1), "ddp"),
     ],
 )

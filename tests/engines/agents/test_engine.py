@@ -364,21 +364,3 @@ def test_a_case_whose_vendors_pins_conflict_with_another_suite_has_its_own_envir
     write(tmp_path, "vendors/acme/toy-pytorch/config/requirements.txt", "frame==2")
     with pytest.raises(RuntimeSetupError, match=r"frame==1\n.*frame==2"):
         required(catalog, "toy")
-
-
-def test_the_folders_of_a_case_are_read_once_for_all_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = tree(tmp_path)
-    write_vendor(tmp_path, toml=SIXTEEN)
-    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
-    cases: list[Case] = []
-
-    def counted(settings: Any, catalog: Any, case: Case, *more: Any) -> Any:
-        cases.append(case)
-        return runtime_request(settings, catalog, case, *more)
-
-    monkeypatch.setattr(environments, "runtime_request", counted)
-    for cards in (1, 2, 4, 8):
-        agents_engine.notes(Case.parse(f"toy:pytorch:X9:1:{cards}:1"), catalog.vendor("acme"), "host")
-    assert len(cases) == 1
-    agents_engine.notes(Case.parse("toy:pytorch:X9:1:1:1"), catalog.vendor("acme"), "docker")
-    assert len(cases) == 2

@@ -1,7 +1,6 @@
 """The cores of each rank: their choice, their record, and the binding."""
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.runtime import Interpreter
-from tests.helpers.rounds import run_tiny, tiny_plan
+from tests.helpers.rounds import tiny_plan
 
 CPU = Catalog.scan([Path(__file__).resolve().parents[3]]).vendors["cpu"]
 NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
@@ -128,24 +127,6 @@ def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: py
     first.prepare([])
     second.leave_out(json.loads(json.dumps(first.left_out)))
     assert [list(second._near["h1"][device]) for device in (0, 1)] == [[0, 1], [2, 3]]
-
-
-@pytest.mark.usefixtures("fresh_cache")
-@pytest.mark.parametrize("bind", [True, False])
-def test_ranks_stay_on_the_cores_of_the_plan(tmp_path: Path, bind: bool) -> None:
-    usable = os.sched_getaffinity(0)
-    if len(usable) < 2:
-        pytest.skip("needs two CPUs")
-    core = max(usable)
-    plan = tiny_plan(device="acme", config={"step_s": 0.001, "max_steps": 1})
-    say = "print('cores', sorted(os.sched_getaffinity(0)))\n"
-    end = run_tiny(tmp_path, plan, before=say, options=RoundOptions(near={"h0": {0: [core]}}, bind=bind))
-    assert end.state == "finished"
-    bound = json.loads((tmp_path / "round1/plan.json").read_text())["hosts"][0]["cores"]
-    logs = [(tmp_path / f"round1/h0_noderank0/rank{rank}.out.log").read_text() for rank in (0, 1)]
-    assert bound == ([str(core), ""] if bind else ["", ""])
-    assert f"cores {[core] if bind else sorted(usable)}" in logs[0]
-    assert f"cores {sorted(usable)}" in logs[1]
 
 
 def test_a_drill_is_refused_where_others_use_the_cores_or_a_device() -> None:

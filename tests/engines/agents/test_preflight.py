@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flagperf_driver import ports
-from flagperf_driver.node import orphans, preflight_facts, processes, temporary
+from flagperf_driver.node import orphans, preflight_facts, temporary
 from flagperf_driver.node.folder import default_folder
 from flagperf_driver.node.sampling import load, topology
 from flagperf_driver.node.sampling.health import describe_device
@@ -490,13 +490,6 @@ def running(code: str, **environment: object) -> Iterator[subprocess.Popen[bytes
             yield process
         finally:
             process.kill()
-
-
-def test_a_process_is_assigned_to_its_round(tmp_path: Path) -> None:
-    with running(IDLE, FLAGPERF_LOG_DIR=tmp_path) as ours, running(IDLE) as other:
-        assert processes.log_dir_of(ours.pid) == str(tmp_path)
-        assert processes.log_dir_of(other.pid) is None
-    assert processes.log_dir_of(ours.pid) is None
 
 
 @pytest.mark.slow

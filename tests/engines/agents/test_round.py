@@ -101,7 +101,9 @@ def test_a_rank_sees_the_staged_code_and_the_environment_but_not_the_harness(tmp
     log = (tmp_path / "round1" / "h0_noderank0" / "rank0.out.log").read_text()
     code = next((tmp_path / "cache" / "code").iterdir())
     assert f"PATHS {code}/flagperf_driver/__init__.py {code}:{code}/suites False" in log
-    assert f"CORES [{min(os.sched_getaffinity(0))}] 1" in log
+    core = min(os.sched_getaffinity(0))
+    assert f"CORES [{core}] 1" in log
+    assert read(tmp_path / "round1" / "plan.json")["hosts"][0]["cores"] == [str(core)]
 
 
 def at_step(action: str, rank: int = 1) -> str:

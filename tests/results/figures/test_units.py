@@ -17,6 +17,7 @@ from pytest_flagperf.results.figures.units import compared, count, quantity, sig
         (100000, "s", "1 d 3 h"), (0.0123, "s", "12.3 ms"), (0.0000123, "s", "12.3 us"), (0, "s", "0 s"),
         (-5, "s", "-5 s"), (300 * 2**20, "bytes", "300 MiB"), (1.5 * 2**30, "bytes", "1.5 GiB"),
         (7, "bytes", "7 bytes"), (5_243_810, "B/s", "5.24 MB/s"), (12, "B/s", "12 B/s"), (3.2e9, "B/s", "3.2 GB/s"),
+        (1.5e12, "FLOP/s", "1.5 TFLOP/s"), (4.3e11, "OP/s", "430 GOP/s"),
         (1.857, "x", "1.86x"), (0, "", "0"), (2.30258, "", "2.303"), (1e-9, "", "1e-09"), (1e20, "", "1e+20"),
         (None, "s", "missing"), (math.nan, "s", "NaN"),
         (math.inf, "x", "infinity"), (-math.inf, "", "-infinity"),

@@ -123,7 +123,3 @@ def test_a_file_of_the_agent_that_cannot_be_read_is_like_none(tmp_path: Path, bo
     round_dir = write(GOOD, tmp_path / "round1")
     next(round_dir.glob("*/milestones.json")).write_text(body)
     assert len(failures(round_dir)) == 2
-
-
-def test_rounds_of_before_there_were_tokens_are_judged_by_what_they_have(tmp_path: Path) -> None:
-    assert failures(write(replace(GOOD, token=None), tmp_path / "round1")) == []

@@ -25,7 +25,6 @@ from tests.helpers.results_help import recorded, replay_dir
 from tests.helpers.stored_runs import add_case
 from tests.helpers.trees import tree, write
 from tests.plan.test_adaptation import CASE, OWN
-from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 
 NAMED = "acme's own step backward, hook events, module torch_acme"
@@ -198,18 +197,3 @@ def test_a_field_of_another_type_is_no_report(tmp_path: Path, value: str) -> Non
     assert [warning.sentence for warning in outcome.validity_warnings] == [
         "the plan lists acme's own step backward, but rank 0 did not report it"
     ]
-
-
-@pytest.mark.slow
-def test_a_run_names_what_its_vendor_brought_and_what_no_rank_reported(toy: Toy) -> None:
-    (toy.root / "vendors" / "acme" / "device.py").write_text("def events(device): ...\n")
-    toy.config("alpha", "1x1", "")
-    (toy.root / "vendors/acme/alpha-plain/config/environment_variables.sh").write_text("export ACME_FAST=1\n")
-    result = toy.run("suites", "-k", "alpha and converges", "--vendor=acme", "--scale=small", "--nodes=1x1")
-    result.assert_outcomes(passed=1, deselected=3)
-    lines = flat(result.stdout.str())
-    code = "acme's own hook events, variable ACME_FAST"
-    assert f"vendor code: alpha:plain:X1:1:1:1 passed with {code}" in lines
-    assert "the plan lists acme's own hook events, but rank 0 did not report it" in lines
-    assert "flagperf: 1 of 1 case passed, 1 with" in lines
-    assert f"passed with {code}" in (toy.runs[0] / "report.html").read_text().replace("&#x27;", "'")

@@ -17,7 +17,6 @@ from pytest_flagperf.report.page import pairs, points
 from pytest_flagperf.report.page.comparisons import comparisons
 from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.points import of_ranks, point_of
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome, Target
@@ -233,11 +232,6 @@ def test_the_overview_has_no_column_that_is_empty_in_all_rows() -> None:
     assert '<h2 id="measurements">' in comparisons([row])
     assert "measurements" not in comparisons([replace(row, measured=())])
     assert not any(name in text for name in ("p_whole", "throughput", "change", "MFU", "speed-up"))
-
-
-def test_rates_are_scaled_in_tens() -> None:
-    assert quantity(1.5e12, "FLOP/s") == "1.5 TFLOP/s"
-    assert quantity(4.3e11, "OP/s") == "430 GOP/s"
 
 
 def test_the_page_draws_a_figure_over_its_sizes_below_the_peak_and_lists_the_points() -> None:

@@ -106,33 +106,6 @@ def test_a_clock_that_is_set_is_an_event(tmp_path: Path, monkeypatch: pytest.Mon
     assert event["seconds"] == pytest.approx(3600, abs=0.1)
 
 
-def test_a_pause_of_the_sampler_is_a_gap_with_counted_samples(start: Start, tmp_path: Path) -> None:
-    running = start(every_s=0.1)
-    running.go_on(0.6)
-    running.process.send_signal(signal.SIGSTOP)
-    stopped = time.time()
-    time.sleep(1)
-    running.process.send_signal(signal.SIGCONT)
-    time.sleep(0.6)
-    running.end()
-    assert running.report()["schedule"]["host"]["missed"] >= 9
-    longest = max(monitors.read(tmp_path)["h1_noderank0"].gaps, key=lambda gap: gap.seconds)
-    assert longest.start == pytest.approx(stopped, abs=0.3)
-    assert longest.seconds == pytest.approx(1.05, abs=0.3)
-
-
-def test_a_killed_sampler_leaves_readable_files(start: Start, tmp_path: Path) -> None:
-    running = start(every_s=0.02)
-    running.until(lambda: len(running.rows("host")) > 60)
-    running.process.kill()
-    running.wait()
-    assert running.report()["ended"] is None
-    read = monitors.read(tmp_path)["h1_noderank0"]
-    assert len(read.host["cpu"].values) > 20
-    # A truncated time would be years away; on a busy machine a sample may be late.
-    assert all(gap.seconds < 10 for gap in read.gaps)
-
-
 def test_only_sigterm_ends_the_sampler(start: Start) -> None:
     running = start(every_s=0.1)
     running.until(lambda: running.rows("host"))

@@ -34,18 +34,14 @@ TABLE = """+----+------+
         (" 32 c ", ["C"], 32.0),
         ("0%", ["%"], 0.0),
         ("-3", [], -3.0),
-        ("860", [], 860.0),
         ("401", ["MiB"], None),  # of 40102MiB, truncated
         ("12 GiB", ["MiB"], None),
         ("0000:81:00.0", [], None),
         ("N/A", ["W"], None),
-        ("-", ["W"], None),
-        ("NA", [], None),
         ("", [], None),
         ("²", [], None),
         ("nan", [], None),
         (7, [], None),
-        (None, [], None),
     ],
 )
 def test_a_figure_must_have_the_unit(text: object, units: list[str], expected: float | None) -> None:
@@ -57,9 +53,7 @@ def test_a_figure_must_have_the_unit(text: object, units: list[str], expected: f
     [
         ("0%   30C   P0    40W / 250W", 40.0),
         ("0%   32C        106 W/ 250 W", 106.0),
-        ("35C 56W", 56.0),
         ("N/A  60C   P0    N/A / 150W", None),
-        ("N/A /150W", None),
     ],
 )
 def test_a_limit_is_not_a_reading(text: str, expected: float | None) -> None:
