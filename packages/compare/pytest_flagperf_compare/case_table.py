@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count, quantity, signed
@@ -72,6 +73,8 @@ def _implausible(case: Compared) -> str:
 def headline(cases: Sequence[Compared], rows: Sequence[CaseRow]) -> str:
     """Return how many cases regressed, or that none did and the largest limit; then how many have another verdict."""
     verdicts = Counter(row.verdict for row in rows)
+    if chips := {case.row.chips for case in cases} - {None}:
+        return _between_chips(cases, [*filter(None, chips)])
     bad = sum(verdicts[word] for word in BAD)
     judged = len(rows) - sum(verdicts[word] for word in (*UNDECIDED, *_ALONE))
     others = (*UNDECIDED, GONE) if judged else (NOISY, CHECK, GONE)
@@ -81,6 +84,17 @@ def headline(cases: Sequence[Compared], rows: Sequence[CaseRow]) -> str:
     if not judged:
         return f"no case was judged{rest}"
     return f"no regression{_unseen(cases)}{rest}"
+
+
+def _between_chips(cases: Sequence[Compared], chips: Sequence[tuple[str, str]]) -> str:
+    """Return how the main figures of two chips compare, as the median over the cases; no regressions."""
+    ratios = [ratio for case in cases if (ratio := case.row.ratio(case.changes)) is not None]
+    names = ", ".join(f"{new} compared with {old}" for old, new in chips)
+    if not ratios:
+        return f"{names}: no figure of both"
+    texts = [quantity(ratio, "x") for ratio in (median(ratios), min(ratios), max(ratios))]
+    spread = f", the median of {len(ratios)} cases ({texts[1]} to {texts[2]})" if len(ratios) > 1 else ""
+    return f"{names}: {texts[0]} the {cases[0].row.old.first.main}{spread}"
 
 
 def _unseen(cases: Sequence[Compared]) -> str:
@@ -135,7 +149,7 @@ def gone(matched: Matched, new: Path) -> str:
 
 
 def _row(case: Compared) -> CaseRow:
-    change = _deciding(case)
+    change = case.change(case.row.old.first.main) if case.row.chips else _deciding(case)
     verdict = _verdict(case, change)
     if change is None:
         return CaseRow(case.row.name, verdict)
@@ -177,6 +191,9 @@ def _verdict(case: Compared, change: Change | None) -> str:
         return FAILED
     if case.row.undecided:
         return NOT_JUDGED
+    if case.row.chips:
+        ratio = case.row.ratio(case.changes)
+        return NOT_JUDGED if ratio is None else quantity(ratio, "x")
     word = change.word if change is not None else ""
     if any(case.row.regressions(case.changes)):
         # Of regressions without a worse metric, a figure is missing or the target was missed.

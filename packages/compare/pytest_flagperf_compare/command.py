@@ -8,8 +8,8 @@ table has the verdict of each case. A metric regressed if its median over the va
 threshold and by more than its noise. The noise is measured from run to run, on the runs in the old run's folder with
 the same config and machine; where there are too few of them, on the rounds of the old and the new run. Runs of
 different commits are compared, and the changed code is noted. Runs with another config or machine are compared only
-with --ignore-differences. A case is not judged if a run has no valid round of it, or if chance alone changes a metric
-by more than half.
+with --ignore-differences; two chips are never a regression: the verdict is the ratio of their main figures. A case is
+not judged if a run has no valid round of it, or if chance alone changes a metric by more than half.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
 
 
 def _rows(case: Compared) -> list[tuple[str, ...]]:
-    rows = [("  metric", *common.column_names(case.row.names), "change", "", "limit")]
+    rows = [("  metric", *case.row.columns, "change", "", "limit")]
     for change in case.changes:
         values = (text or NOTHING for text in (*change.texts, change.share))
         rows.append((f"  {change.name}", *values, change.word, limit(change)))

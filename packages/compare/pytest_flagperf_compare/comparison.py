@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_flagperf.commands import common
 from pytest_flagperf.results.comparing.comparable import config_differences, notes
 from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures import noise
@@ -114,6 +115,17 @@ class CaseRuns:
         )
 
     @property
+    def chips(self) -> tuple[str, str] | None:
+        """The chips of both runs if they differ: neither is a level that the other one must keep."""
+        old, new = self.old.first.hardware, self.new.first.hardware
+        return (old, new) if old != new else None
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Short names of both runs."""
+        return self.chips or common.column_names(self.names)
+
+    @property
     def runs(self) -> list[tuple[str, CaseResult]]:
         """Both runs, the old one first."""
         return [*zip(self.names, (self.old, self.new), strict=True)]
@@ -167,6 +179,11 @@ class CaseRuns:
         without = [name for name, case in self.runs if not any(outcome.valid for outcome in case.outcomes)]
         return f"no valid round in {' and '.join(without)}" if without else None
 
+    def ratio(self, changes: Iterable[Change]) -> float | None:
+        """Return the new run's main figure over the old one's."""
+        main = next((one for one in changes if one.name == self.old.first.main), None)
+        return main.new / main.old if main is not None and main.new is not None and main.old else None
+
     def changes(
         self,
         judged: Sequence[str] = (),
@@ -187,7 +204,7 @@ class CaseRuns:
     def regressions(self, changes: Iterable[Change]) -> Iterator[str]:
         if self.fails_more_often:
             yield self.fails_more_often
-        if self.undecided or not any(outcome.ok for outcome in self.new.outcomes):
+        if self.chips or self.undecided or not any(outcome.ok for outcome in self.new.outcomes):
             return
         yield from (text for change in changes if (text := change.regression()) is not None)
         then, now = (_converged(case) for case in (self.old, self.new))

@@ -293,7 +293,7 @@ def _history(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
 
 
 def _figures(case: Compared) -> str:
-    head = ("figure", *case.row.names, "change", "limit", "verdict", "better")
+    head = ("figure", *(case.row.chips or case.row.names), "change", "limit", "verdict", "better")
     rows = [
         (
             _named(change.name, case),
