@@ -161,6 +161,8 @@ class SuiteTable(Protocol):
     def parallel(self) -> Mapping[str, tuple[str, ...]]: ...
     @property
     def least_ranks(self) -> int: ...
+    @property
+    def case_key(self) -> str: ...
     def problems(self, file: Path) -> Iterator[str]:
         """Yield what the types allow and a suite.toml does not."""
 
@@ -233,6 +235,11 @@ class Suite:
     def common(self) -> tuple[str, ...]:
         """The folders of suites/common that the suite uses."""
         return self._table.common
+
+    @property
+    def case_key(self) -> str:
+        """The config key that names a case of another suite; empty without one."""
+        return self._table.case_key
 
     @property
     def code(self) -> tuple[Path, ...]:

@@ -46,6 +46,8 @@ class Plan(PlanFacts):
     """The memory of each rank, first of the case's shape, then of others; empty if the suite estimates none."""
     memory_gib: float | None = None
     """The memory of a device, if the vendor declares it."""
+    further_suite: str = ""
+    """The suite whose code the ranks need beside the case's own."""
 
     def with_values(self, source: str, **values: object) -> Plan:
         """Return the plan with other values of the config, which ``source`` sets."""
@@ -109,6 +111,8 @@ class Plan(PlanFacts):
         }
 
 
+CASE_SETTINGS, CASE_CONFIG = "case_settings", "case_config"
+"""Of a suite with a ``case_key``: settings of the training that it names, and the training's config, which follows."""
 _DRIVER = Path(flagperf_driver.__file__).parent
 
 
@@ -155,9 +159,43 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
     resolved, found = kind_of(suite).check(suite, asked.scale, case.shape, resolved)
+    further = None
+    if suite.case_key:
+        try:
+            further, resolved = _with_training(catalog, asked, vendor, resolved, suite.case_key)
+        except Problems as error:
+            place = resolved.values[suite.case_key].where
+            found = [*found, *(f"{place}: {suite.case_key}: {problem}" for problem in error.problems)]
     if problems := problems + found:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
-    return _plan(catalog, asked, suite, vendor, resolved, additions)
+    return _plan(catalog, asked, suite, vendor, resolved, additions, further)
+
+
+def _with_training(
+    catalog: Catalog, asked: PlanRequest, vendor: Vendor, resolved: Resolved, key: str
+) -> tuple[Suite, Resolved]:
+    """Return the suite of the training that a config key names, and the config with that of the training.
+
+    Without a shape the training has that of the case. A vendor need not have a config for it.
+    """
+    name, case = resolved.values[key], asked.case
+    model, *rest = str(name.value).split(":")
+    if rest[:1] != [case.framework_name] or len(rest) > 2:
+        expected = f"MODEL:{case.framework_name} or MODEL:{case.framework_name}:NxP"
+        raise PlanError([f"{name.value!r}: expected {expected}"])
+    suite, shape = catalog.suite(model, rest[0]), Shape.parse(rest[1]) if rest[1:] else case.shape
+    if suite.kind != TRAINING or asked.scale not in suite.scales:
+        got = f"a {suite.kind} with the scales {', '.join(suite.scales)}"
+        raise PlanError([f"{suite.name} is {got}; expected a training with the scale {asked.scale}"])
+    training = replace(case, model=suite.model, nnodes=shape.nnodes, nproc=shape.nproc, repeat=1)
+    given = parse_settings(resolved.config[CASE_SETTINGS], resolved.values[CASE_SETTINGS].where)
+    own = resolve(suite, vendor, training, asked.scale, given, catalog=catalog, check_data=False)
+    own, problems = kind_of(suite).check(suite, asked.scale, shape, own)
+    if problems:
+        raise PlanError(problems)
+    whole = replace(name, value=f"{suite.name}:{shape}")
+    config = Value(own.config, f"case {training}", 0, "case")
+    return suite, replace(resolved, values={**resolved.values, key: whole, CASE_CONFIG: config})
 
 
 def is_throughput_shape(shape: Shape, scale: str) -> bool:
@@ -215,6 +253,7 @@ def _plan(
     vendor: Vendor,
     resolved: Resolved,
     additions: tuple[Addition, ...],
+    further: Suite | None,
 ) -> Plan:
     """Return the plan: a table of its facts, each with its source."""
     case, scale, config = asked.case, suite.scales[asked.scale], resolved.config
@@ -222,6 +261,7 @@ def _plan(
     own, module = catalog.case_folder(suite, vendor), vendor.device_module(suite.framework)
     manifest, memory = _manifest(scale.data, resolved), estimates(suite, config, case.shape)
     facts = _facts(asked, suite, vendor, own, additions, manifest)
+    facts |= {"further_code": code_hash(*further.code)} if further else {}
     return Plan(
         case=case,
         scale=scale.name,
@@ -248,6 +288,7 @@ def _plan(
         additions=additions,
         chip_names=chip.names,
         memory_gib=chip.memory_gib,
+        further_suite=further.name if further else "",
         peak_tflops=chip.peak_tflops.get(str(config["precision"])),
         peaks=_peaks(chip, case),
         # the config

@@ -39,7 +39,7 @@ class Environments:
     def __init__(self, settings: Settings, catalog: Catalog) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._codes: dict[tuple[str, str], Code] = {}
+        self._codes: dict[tuple[str, str, str], Code] = {}
         self._requests: dict[tuple[str, str, str, str], RuntimeRequest] = {}
         self._ready: dict[tuple[str, str, RuntimeRequest], Interpreter] = {}  # by host and runtime
         self._failed: dict[tuple[str, str, RuntimeRequest], BuildFailed] = {}  # by host and runtime
@@ -52,9 +52,12 @@ class Environments:
         """Return the code of the case's suite and vendor that is copied to the hosts."""
         suite = self._catalog.suite(plan.case.model, plan.case.framework)
         vendor = self._catalog.vendors[plan.vendor]
-        key = suite.name, vendor.name
+        key = suite.name, vendor.name, plan.further_suite
         if key not in self._codes:
             trees = {f"suites/{plan.case.model}": suite.path.parent, f"vendors/{vendor.name}": vendor.path}
+            if plan.further_suite:
+                model, _, framework = plan.further_suite.partition(":")
+                trees[f"suites/{model}"] = self._catalog.suite(model, framework).path.parent
             own = self._catalog.case_folder(suite, vendor)
             if own.is_dir():
                 trees[f"vendors/{vendor.name}/{suite.folder}"] = own

@@ -41,6 +41,8 @@ class MeasurementTable:
     """The folders of suites/common that the suite uses."""
     least_ranks: int = 1
     """The fewest processes that can measure."""
+    case_key: str = ""
+    """The config key that names a training, MODEL:FRAMEWORK[:NxP], whose code and config the ranks get too."""
     memory: ClassVar[None] = None
     sample_unit: ClassVar[str] = ""
     goal: ClassVar[Goal | None] = None

@@ -51,6 +51,7 @@ class TrainingTable:
     """training or measurement."""
     figures: ClassVar[Mapping[str, SuiteFigure]] = {}
     least_ranks: ClassVar[int] = 1
+    case_key: ClassVar[str] = ""
 
     def problems(self, file: Path) -> Iterator[str]:
         yield from choice(file, "metric.direction", self.metric.direction, DIRECTIONS)
