@@ -1,0 +1,5 @@
+from pytest_flagperf.benchmark import MeasurementBenchmark
+
+
+class TestOperators(MeasurementBenchmark):
+    pass
