@@ -1,27 +1,38 @@
-"""The grammar of a case: ``model:framework[_version]:hardware:nnodes:nproc:repeat``."""
+"""The grammar of a case: ``model:framework[_version]:hardware:nnodes:nproc:repeat[:variant]``.
+
+A variant has config keys with their values, ``precision-bf16+train_batch_size-8``: characters that names of folders,
+ids of tests and -k allow.
+"""
 
 from __future__ import annotations
 
+import glob
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from .problems import Problems
 
-GRAMMAR = "model:framework[_version]:hardware:nnodes:nproc:repeat"
+GRAMMAR = "model:framework[_version]:hardware:nnodes:nproc:repeat[:key-value[+key-value...]]"
 FIELDS = ("model", "framework", "hardware", "nnodes", "nproc", "repeat")
+_REPEAT = FIELDS.index("repeat")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _FRAMEWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*(_[A-Za-z0-9._+-]+)?")
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
+_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)-([A-Za-z0-9._-]+)")
 _FOLDER = re.compile(
     r"(?P<model>.+)_(?P<framework>[A-Za-z][^_]*(?:_[0-9][^_]*)?)_(?P<hardware>.+)"
     r"_(?P<nnodes>[1-9]\d{0,8})_(?P<nproc>[1-9]\d{0,8})_(?P<repeat>[1-9]\d{0,8})"
+    rf"(?:_(?P<variant>{_PAIR.pattern}(?:[+]{_PAIR.pattern})*))?"
 )
 _SHAPE = re.compile(r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})")
 
 _NAME_RULE = "letters, digits and . _ + -, beginning with a letter or a digit"
 _FRAMEWORK_RULE = "letters, digits and . + -, optionally with _ and a version, as in pytorch_1.13"
 _COUNT_RULE = "a whole number from 1, without a sign or leading zeros"
+_PAIR_RULE = "key-value, a key of the config, and letters, digits and . _ -"
+_ORDER_RULE = "keys in alphabetical order, each once"
 
 
 class CaseError(Problems):
@@ -61,7 +72,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Case:
-    """A case; ``str()`` of a case can be parsed again."""
+    """A case; ``str()`` of a case can be parsed again.
+
+    ``variant``: the keys that --each sets, in alphabetical order, each with its value as it was written.
+    """
 
     model: str
     framework: str
@@ -69,6 +83,7 @@ class Case:
     nnodes: int
     nproc: int
     repeat: int = 1
+    variant: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if problems := _problems(self._terms()):
@@ -77,11 +92,13 @@ class Case:
     @classmethod
     def parse(cls, text: str) -> Case:
         terms = text.split(":")
-        problems = [_count_problem(terms)] if len(terms) != len(FIELDS) else _problems(terms)
+        problems = _problems(terms) if len(terms) - len(FIELDS) in (0, 1) else [_count_problem(terms)]
         if problems:
             raise CaseError([f"case {text!r}: {problem}" for problem in problems])
-        model, framework, hardware, *counts = terms
-        return cls(model, framework, hardware, *map(int, counts))
+        model, framework, hardware, nnodes, nproc, repeat, *variant = terms
+        pairs = [pair.partition("-") for pair in "".join(variant).split("+") if pair]
+        values = tuple((key, value) for key, _, value in pairs)
+        return cls(model, framework, hardware, int(nnodes), int(nproc), int(repeat), values)
 
     @property
     def framework_name(self) -> str:
@@ -103,19 +120,31 @@ class Case:
     @property
     def without_repeat(self) -> str:
         """The name without the number of rounds."""
-        return ":".join(self._terms()[:-1])
+        terms = self._terms()
+        return ":".join([*terms[:_REPEAT], *terms[len(FIELDS) :]])
+
+    @property
+    def without_variant(self) -> Case:
+        """The case whose variants a sweep compares."""
+        return replace(self, variant=())
+
+    @property
+    def variant_name(self) -> str:
+        """The variant as the name of the case has it; empty without one."""
+        return "+".join(f"{key}-{value}" for key, value in self.variant)
 
     @staticmethod
     def of_folder(name: str) -> Case | None:
         """Return the case of a folder, as far as underscores in names allow; None for other names."""
         match = _FOLDER.fullmatch(name)
-        return case_of(":".join(match.groups())) if match else None
+        terms = [match[name] for name in (*FIELDS, "variant")] if match else []
+        return case_of(":".join(filter(None, terms)))
 
     def __str__(self) -> str:
         return ":".join(self._terms())
 
     def _terms(self) -> list[str]:
-        return [str(getattr(self, name)) for name in FIELDS]
+        return [*(str(getattr(self, name)) for name in FIELDS), *filter(None, [self.variant_name])]
 
 
 def folder(name: str) -> str:
@@ -137,21 +166,33 @@ def without_repeat(name: str) -> str:
     return case.without_repeat if case else name
 
 
+def folder_pattern(name: str) -> str:
+    """Return a pattern of the folders of a case, by its name without the number of rounds."""
+    terms = [glob.escape(term) for term in name.split(":")]
+    return folder(":".join([*terms[:_REPEAT], "*", *terms[_REPEAT:]]))
+
+
 def _problems(terms: list[str]) -> list[str]:
     name, framework, count = (_NAME, _NAME_RULE), (_FRAMEWORK, _FRAMEWORK_RULE), (_COUNT, _COUNT_RULE)
     rules = [name, framework, name, count, count, count]
-    return [
+    problems = [
         f"{field} is {term!r}; expected {rule}"
-        for field, term, (pattern, rule) in zip(FIELDS, terms, rules, strict=True)
+        for field, term, (pattern, rule) in zip(FIELDS, terms, rules, strict=False)
         if not pattern.fullmatch(term)
     ]
+    pairs = [pair for variant in terms[len(FIELDS) :] for pair in variant.split("+")]
+    problems += [f"variant has {pair!r}; expected {_PAIR_RULE}" for pair in pairs if not _PAIR.fullmatch(pair)]
+    keys = [pair.partition("-")[0] for pair in pairs]
+    if any(first >= second for first, second in pairwise(keys)):
+        problems.append(f"variant has the keys {', '.join(keys)}; expected {_ORDER_RULE}")
+    return problems
 
 
 def _count_problem(terms: list[str]) -> str:
     problem = f"got {len(terms)} fields; expected the {len(FIELDS)} fields {GRAMMAR}"
     if len(terms) < len(FIELDS):
         return f"{problem}; missing: {', '.join(FIELDS[len(terms) :])}"
-    return f"{problem}; too many: {', '.join(map(repr, terms[len(FIELDS) :]))}"
+    return f"{problem}; too many: {', '.join(map(repr, terms[len(FIELDS) + 1 :]))}"
 
 
 def _shape_problem(text: str) -> str:

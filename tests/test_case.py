@@ -1,10 +1,11 @@
 """The grammar of a case."""
 
 import random
+from fnmatch import fnmatchcase
 
 import pytest
 
-from pytest_flagperf.case import Case, CaseError, Shape
+from pytest_flagperf.case import Case, CaseError, Shape, case_of, folder_pattern, without_repeat
 
 VALID = [
     "glm:pytorch:A100:2:8:3",
@@ -12,6 +13,8 @@ VALID = [
     "llama3_8B:megatron:TG-V200:1:16:1",
     "resnet50:tensorflow2:TP1PP1SH2SP8A10040G:10:100:12",
     "mask_rcnn:pytorch_2.15.0+cu128_lts:R200x2:1:1:1",
+    "glm:pytorch:A100:2:8:3:precision-bf16",
+    "mask_rcnn:pytorch_1.8:TG-V200:1:1:1:learning_rate-1e-3+seed--1+train_batch_size-8",
 ]
 
 
@@ -32,6 +35,42 @@ def test_a_case_knows_its_parts() -> None:
     assert (case.framework_name, case.framework_version) == ("pytorch", "1.8")
     assert (case.shape, case.shape.cards, case.folder) == (Shape(2, 8), 16, "bert_pytorch_1.8_A100_2_8_3")
     assert Case.parse("bert:pytorch:A100:1:1:1").framework_version is None
+
+
+def test_a_variant_is_read_from_a_name_and_from_a_folder() -> None:
+    case = Case.parse(VALID[-1])
+    assert case.variant == (("learning_rate", "1e-3"), ("seed", "-1"), ("train_batch_size", "8"))
+    assert str(case.without_variant) == VALID[-1].rpartition(":")[0]
+    assert [str(Case.of_folder(Case.parse(text).folder)) for text in VALID[-2:]] == VALID[-2:]
+    assert without_repeat(VALID[-1]) == case.without_repeat == VALID[-1].replace(":1:1:1:", ":1:1:")
+    assert case_of(case.without_repeat) is None
+
+
+def test_the_folders_of_a_case_match_for_any_number_of_rounds_and_not_for_another_variant() -> None:
+    def matches(name: str, other: str) -> bool:
+        return fnmatchcase(Case.parse(name).folder, folder_pattern(Case.parse(other).without_repeat))
+
+    assert matches("m:f:h:1:1:3:seed-1", "m:f:h:1:1:1:seed-1")
+    assert matches("m:f:h:1:1:3", "m:f:h:1:1:1")
+    assert not matches("m:f:h:1:1:3:seed-2", "m:f:h:1:1:1:seed-1")
+    assert not matches("m:f:h:1:1:1", "m:f:h:1:1:1:seed-1")
+
+
+@pytest.mark.parametrize(
+    ("variant", "problem"),
+    [
+        ("", r"variant has ''; expected key-value"),
+        ("precision", r"variant has 'precision'; expected key-value"),
+        ("precision=bf16", r"expected key-value"),
+        ("a-1+", r"variant has ''"),
+        ("a-../x", r"variant has 'a-../x'"),
+        ("b-1+a-2", r"variant has the keys b, a; expected keys in alphabetical order, each once"),
+        ("a-1+a-2", r"keys a, a"),
+    ],
+)
+def test_a_variant_has_keys_in_order_and_values_that_names_of_folders_allow(variant: str, problem: str) -> None:
+    with pytest.raises(CaseError, match=problem):
+        Case.parse(f"m:f:h:1:1:1:{variant}")
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "+1", "01", "1.0", "", " 1", "1_0", "١", "one", "1" * 30])
@@ -59,7 +98,7 @@ def test_all_problems_of_a_case_are_reported_at_once_however_it_is_made() -> Non
     assert all(problem.startswith("case 'a b:pytorch_:A100:0:x:-1': ") for problem in caught.value.problems)
     with pytest.raises(CaseError, match=r"got 4 fields; expected the 6 fields .*; missing: nproc, repeat"):
         Case.parse("a:b:c:1")
-    with pytest.raises(CaseError, match=r"too many: '2', 'x'"):
+    with pytest.raises(CaseError, match=r"too many: 'x'"):
         Case.parse("a:b:c:1:1:1:2:x")
     assert str(Case("a", "b", "c", 1, 2)) == "a:b:c:1:2:1"
     with pytest.raises(CaseError, match="nproc is '0'"):

@@ -61,7 +61,7 @@ def _short_names(cases: Sequence[CaseResult]) -> list[str]:
     return [
         f"case ({shared})" if shared else "case",
         *(
-            " ".join([case.model, *compress(other, differ), str(case.shape)])
+            " ".join(filter(None, [case.model, *compress(other, differ), str(case.shape), case.variant_name]))
             for case, other in zip(parsed, others, strict=True)
         ),
     ]

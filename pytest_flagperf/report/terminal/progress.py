@@ -34,7 +34,8 @@ def progress_line(progress: RoundProgress, width: int = 1000, *, is_running: boo
     if len(wide) <= width:
         return wide
     case = Case.parse(progress.case)
-    parts = [f"{case.model} {case.shape} #{progress.round}", *figures]
+    name = " ".join(filter(None, [case.model, str(case.shape), case.variant_name]))
+    parts = [f"{name} #{progress.round}", *figures]
     while len("  ".join(parts)) > width and len(parts) > 1:
         parts.pop()
     return "  ".join(parts)[:width]

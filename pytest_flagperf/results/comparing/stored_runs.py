@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from pytest_flagperf.case import folder as folder_of
+from pytest_flagperf.case import folder_pattern
 from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -61,9 +60,9 @@ class StoredRuns:
         yield from (rounds for _, rounds in self._of_case(case))
 
     def _of_case(self, case: str) -> Iterator[NamedRounds]:
-        folder = glob.escape(folder_of(case))
+        pattern = folder_pattern(case)
         for directory in self._directories:
-            rounds = [one for place in sorted(directory.glob(f"{folder}_*")) for one in self._rounds(place)]
+            rounds = [one for place in sorted(directory.glob(pattern)) for one in self._rounds(place)]
             # Underscores in a name may make another case's folder look like this one's.
             own = tuple(outcome for outcome in rounds if outcome.without_repeat == case)
             if own:
