@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .case import FIELDS, Case, CaseError, Shape
 from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor
-from .config import ConfigError, Value, load_partly, parse_settings
+from .config import ConfigError, Value, load_partly, parse_settings, parse_sweep, resolve, values_of_variant
 from .kind import kind_of, markers
 from .plan import figures_of, is_throughput_shape
 from .problems import Problems, near
@@ -31,7 +31,8 @@ _NO_FOLDER = (
 class Selected:
     """A case of this run with its suite, vendor, scale and data directory.
 
-    ``unsupported`` is the reason why it cannot run; ``data_source`` is the option or file that sets the data directory.
+    ``unsupported`` is the reason why it cannot run, ``refused`` if it is the config that does not allow the values of
+    its variant; ``data_source`` is the option or file that sets the data directory.
     """
 
     case: Case
@@ -42,12 +43,14 @@ class Selected:
     unsupported: str | None = None
     throughput_only: bool = False
     data_source: str = ""
+    refused: bool = False
 
     @property
     def keywords(self) -> tuple[str, ...]:
         """The words that select the case with -k."""
         case = self.case
-        return case.model, case.framework, case.hardware, str(case.shape), self.vendor.name, self.scale
+        variant = (f"{key}-{value}" for key, value in case.variant)
+        return case.model, case.framework, case.hardware, str(case.shape), self.vendor.name, self.scale, *variant
 
     @property
     def rounds(self) -> range:
@@ -89,7 +92,10 @@ class Selection:
 
 def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:
     """Return the cases of --case, FlagPerf's file or the settings file; else each suite in each requested shape."""
-    query = _Query(settings, catalog, parse_settings(settings.set, _file_of(settings, "set")), hosts)
+    values = parse_settings(settings.set, _file_of(settings, "set"))
+    # The cases of a run to resume name their variants.
+    each = () if settings.resume else settings.each
+    query = _Query(settings, catalog, values, parse_sweep(each, _file_of(settings, "each"), values), hosts)
     named = _listed_cases(settings, conf)
     matrix = [f"--{key}" for key in ("nodes", "hw") if settings.commanded(key)]
     notes = list(conf.without_effect) if conf else []
@@ -100,6 +106,7 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
     named = _figures_as_cases(named, query.catalog, notes)
     present, absent = _split_by_suite(named, query)
     cases = sorted(_explicit(present, query) if named else _matrix(query), key=_sort_key)
+    _check_variants(cases)
     _check_data_is_read(cases, settings)
     return Selection(tuple(cases), tuple(notes), absent)
 
@@ -118,18 +125,24 @@ def _sort_key(selected: Selected) -> tuple[str, int, str, str, int]:
 def case_in(nodeid: str, known: Collection[str]) -> str | None:
     """Return the known case in a node id; other parameters of the test may surround it, separated by ``-``."""
     _, _, parameters = nodeid.partition("::")[2].partition("[")
-    terms = parameters.split(":")
+    terms = parameters.removesuffix("]").split(":")
     for first in range(len(terms) - len(FIELDS) + 1):
-        rounds = _DIGITS.match(terms[first + len(FIELDS) - 1])
+        last = first + len(FIELDS) - 1
+        rounds = _DIGITS.match(terms[last])
         if rounds is None:
             continue
-        rest = ":".join([*terms[first + 1 : first + len(FIELDS) - 1], rounds[0]])
-        # A model's name may contain a dash: the longest known name counts.
+        rest = ":".join([*terms[first + 1 : last], rounds[0]])
+        # A model's name may contain a dash, and so may a variant: the longest known name counts.
+        ends = [rest]
+        if len(terms) > last + 1 and rounds[0] == terms[last]:
+            parts = terms[last + 1].split("-")
+            ends = [f"{rest}:{'-'.join(parts[:end])}" for end in range(len(parts), 1, -1)]
         words = terms[first].split("-")
         for start in range(len(words)):
-            case = f"{'-'.join(words[start:])}:{rest}"
-            if case in known:
-                return case
+            for end in ends:
+                case = f"{'-'.join(words[start:])}:{end}"
+                if case in known:
+                    return case
     return None
 
 
@@ -183,6 +196,8 @@ class _Query:
     settings: Settings
     catalog: Catalog
     set: Mapping[str, Value]
+    variants: Sequence[tuple[tuple[str, str], ...]]
+    """Those of --each; one without values if it is not set."""
     hosts: int
     _flags: dict[Path, bool | None] = field(default_factory=dict)
 
@@ -285,23 +300,27 @@ def _explicit(named: Sequence[_ListedCase], query: _Query) -> Iterator[Selected]
     chosen: dict[str, Selected] = {}
     for item in named:
         try:
-            selected = _select_one(item, query)
+            variants = list(_select_one(item, query))
         except Problems as error:
             problems += [f"{problem} ({item.where})" for problem in error.problems]
             continue
-        if selected.unsupported and not item.skippable:
-            problems.append(f"case {item.text}: {selected.unsupported} ({item.where})")
-        elif item.text in texts:
+        problems += [
+            f"case {one.case}: {one.unsupported} ({item.where})"
+            for one in variants
+            if one.unsupported and not one.refused and not item.skippable
+        ]
+        if item.text in texts:
             problems.append(f"case {item.text} is listed twice ({item.where}); set its number of rounds instead")
         texts.add(item.text)
         # With --repeat, cases that differ only in the number of rounds are the same case.
-        chosen.setdefault(str(selected.case), selected)
+        for selected in variants:
+            chosen.setdefault(str(selected.case), selected)
     if problems:
         raise Problems(problems)
     yield from chosen.values()
 
 
-def _select_one(item: _ListedCase, query: _Query) -> Selected:
+def _select_one(item: _ListedCase, query: _Query) -> Iterator[Selected]:
     case, settings = Case.parse(item.text), query.settings
     in_file = not settings.commanded("case")
     if in_file and settings.commanded("repeat"):
@@ -309,13 +328,17 @@ def _select_one(item: _ListedCase, query: _Query) -> Selected:
     suite = query.catalog.suite(case.model, case.framework)
     case = replace(case, model=suite.model)
     vendor = _vendor_of(case.hardware, f"case {case}", query)
+    if case.variant and settings.commanded("each") and not settings.resume:
+        raise Problems([f"case {case} has a variant; remove it, or {settings.as_written('each')}"])
+    if both := [key for key, _ in case.variant if key in query.set]:
+        raise Problems([f"case {case}: its variant and --set both have {', '.join(both)}; remove it from one"])
     overridden = in_file and settings.commanded("data_dir")
-    if item.data_dir and not overridden:
-        selected = _selected(case, suite, vendor, (item.data_dir, item.data_source), query)
-        if settings.commanded("case") and not selected.reads_data:
+    own_data = item.data_dir and not overridden
+    data = (item.data_dir, item.data_source) if own_data else _data_for_all(settings)
+    for selected in _variants(case, suite, vendor, data, query):
+        if own_data and settings.commanded("case") and not selected.reads_data:
             raise Problems([f"--case {case}={item.data_dir}: {_NO_FOLDER.format(scale=selected.scale)}"])
-        return selected
-    return _selected(case, suite, vendor, _data_for_all(settings), query)
+        yield selected
 
 
 def _check_data_is_read(cases: Sequence[Selected], settings: Settings) -> None:
@@ -371,8 +394,8 @@ def _matrix(query: _Query) -> Iterator[Selected]:
         # One shape with too few processes is a skipped case only without another one.
         for shape in [shape for shape in shapes if shape.cards >= suite.ranks.least] or shapes:
             case = Case(suite.model, suite.framework, hardware, shape.nnodes, shape.nproc, settings.repeat)
-            selected = _selected(case, suite, vendor, data, query)
-            yield selected if settings.nodes or settings.plan else _check_hosts(selected, query.hosts)
+            for selected in _variants(case, suite, vendor, data, query):
+                yield selected if settings.nodes or settings.plan else _check_hosts(selected, query.hosts)
 
 
 def _check_hosts(selected: Selected, hosts: int) -> Selected:
@@ -388,6 +411,50 @@ def _shapes(settings: Settings, vendor: Vendor) -> tuple[Shape, ...]:
         return Shape.parse_list(settings.nodes) if settings.nodes else vendor.shapes
     except CaseError as error:
         raise Problems(f"{settings.as_written('nodes')}: {problem}" for problem in error.problems) from error
+
+
+# -- variants ------------------------------------------------------------------------------------------------
+
+
+def _variants(
+    case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, str], query: _Query
+) -> Iterator[Selected]:
+    """Yield a case once for each variant of --each; a case that names its variant, as it is."""
+    of_base: list[str] | None = None
+    for variant in [case.variant] if case.variant else query.variants:
+        selected = _selected(replace(case, variant=variant), suite, vendor, data, query)
+        if variant and not selected.unsupported:
+            of_base = (
+                _config_problems(replace(selected, case=case.without_variant), query) if of_base is None else of_base
+            )
+            problems = [problem for problem in _config_problems(selected, query) if problem not in of_base]
+            selected = replace(selected, unsupported="; ".join(problems) or None, refused=bool(problems))
+        yield selected
+
+
+def _config_problems(selected: Selected, query: _Query) -> list[str]:
+    """Return the problems of a case's values."""
+    case, suite, scale = selected.case, selected.suite, selected.scale
+    try:
+        resolved = resolve(suite, selected.vendor, case, scale, query.set, catalog=query.catalog, check_data=False)
+    except ConfigError as error:
+        return list(error.problems)
+    return kind_of(suite).check(suite, scale, case.shape, resolved)[1]
+
+
+def _check_variants(cases: Sequence[Selected]) -> None:
+    """Raise Problems for each value that no case supports; a value that some support leaves the others out."""
+    accepted: set[tuple[str, str]] = set()
+    reasons: dict[tuple[str, str], str] = {}
+    for selected in cases:
+        if not selected.unsupported:
+            accepted.update(selected.case.variant)
+        elif selected.refused:
+            for pair in selected.case.variant:
+                reasons.setdefault(pair, f"{selected.unsupported} (case {selected.case})")
+    refused = dict.fromkeys(reason for pair, reason in reasons.items() if pair not in accepted)
+    if refused:
+        raise Problems(refused)
 
 
 def _selected(case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, str], query: _Query) -> Selected:
@@ -413,14 +480,15 @@ def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, query
         return True
     if query.settings.given("throughput_only"):
         return query.settings.throughput_only
-    if (value := query.set.get("throughput_only")) is not None:
+    given = {**query.set, **values_of_variant(case)}
+    if (value := given.get("throughput_only")) is not None:
         return bool(value.value)
     folder = suite.path / "config"
     own = folder / f"_{scale}.py"
     if scale == REFERENCE:
         own = query.catalog.configs(suite, vendor)[case.hardware, case.shape]
-    given = (query.flag(file) for file in (own, folder / "_base.py"))
-    return next((flag for flag in given if flag is not None), is_throughput_shape(case.shape, scale))
+    flags = (query.flag(file) for file in (own, folder / "_base.py"))
+    return next((flag for flag in flags if flag is not None), is_throughput_shape(case.shape, scale))
 
 
 def _throughput_flag(config: Path) -> bool | None:

@@ -251,7 +251,86 @@ def test_one_card_of_the_reference_scale_alone_is_for_throughput_by_default(tmp_
     assert flags(scale="small") == {"1x1": False, "1x8": False}
 
 
-KNOWN = {"alpha:plain:CPU:1:2:1", "big-alpha:plain:CPU:1:2:1", "alpha:plain:CPU:1:2:12", "b:plain_1.8:H-1:2:8:3"}
+SWEPT = "toy:pytorch:X9:1:8:1"
+
+
+def swept(root: Path, *each: str, **given: Any) -> Selection:
+    return chosen(root, each=list(each) or None, synthetic=True, nodes="1x8", **given)
+
+
+def test_each_case_is_selected_once_with_each_combination_of_values(tmp_path: Path) -> None:
+    cases = swept(tmp_path, "width=8,16", "note=b,a").cases
+    variants = ["note-b+width-8", "note-a+width-8", "note-b+width-16", "note-a+width-16"]
+    assert [str(one.case) for one in cases] == [f"{SWEPT}:{variant}" for variant in variants]
+    assert not any(one.unsupported for one in cases)
+    assert "note-a" in cases[1].keywords
+    assert [str(one.case) for one in swept(tmp_path).cases] == [SWEPT], "without --each named as ever"
+    named = swept(tmp_path, case=[f"{SWEPT}:width-8", f"{SWEPT}:width-16"]).cases
+    assert [one.case.variant_name for one in named] == ["width-8", "width-16"]
+    of_each_case = swept(tmp_path, "width=8,16", case=[SWEPT]).cases
+    assert [str(one.case) for one in of_each_case] == [str(one.case) for one in named]
+
+
+def test_values_that_only_some_cases_support_leave_the_others_out_with_the_reason(tmp_path: Path) -> None:
+    tree(tmp_path)
+    write_suite(tmp_path, "other")
+    write_config(tmp_path, folder="other-pytorch")
+    base = tmp_path / "suites/other/pytorch/config/_base.py"
+    base.write_text(base.read_text().replace("width = 64\n", "").replace("ratio", "share"))
+    mutable = base.with_name("mutable_params.py")
+    mutable.write_text('mutable_params = ["share"]\n')
+    reasons = {str(one.case): one.unsupported for one in swept(tmp_path, "width=8,16").cases}
+    assert reasons == {
+        f"{SWEPT}:width-8": None,
+        f"{SWEPT}:width-16": None,
+        "other:pytorch:X9:1:8:1:width-8": "--each width: other:pytorch has no such key",
+        "other:pytorch:X9:1:8:1:width-16": "--each width: other:pytorch has no such key",
+    }
+
+
+def test_a_value_is_left_out_where_other_values_of_the_sweep_do_not_allow_it(tmp_path: Path) -> None:
+    cases = swept(tmp_path, "stop_at_target=True,False", "max_steps=None,5").cases
+    refused = {one.case.variant_name: one.unsupported for one in cases if one.unsupported}
+    problem = "--each stop_at_target=False: stop_at_target = False needs a limit; set one of max_steps, max_epochs, "
+    assert refused == {"max_steps-None+stop_at_target-False": f"{problem}max_samples"}
+
+
+@pytest.mark.parametrize(
+    ("each", "given", "message"),
+    [
+        (["width"], {}, "--each width: expected key=value,value"),
+        (["width="], {}, "--each width: value 1 of 1 is empty; expected key=value,value"),
+        (["width=1,,2"], {}, "--each width: value 2 of 3 is empty"),
+        (["ratio=0.5,5e-1"], {}, "--each ratio: value 5e-1 is listed twice"),
+        (["width=1", "width=2"], {}, "--each width: already in another --each; remove one"),
+        (["width=1"], {"set": ["width=2"]}, "--each width: also in --set; remove one"),
+        (["note=a/b"], {}, "--each note: value 'a/b' cannot be in the name of a case; expected letters, digits"),
+        (["vendor=a"], {}, "--each vendor: cannot be set; use --vendor"),
+        (["widht=1"], {}, "--each widht: toy:pytorch has no such key; did you mean width? (case toy:pytorch"),
+        (["frozen=1"], {}, "--each frozen=1: cannot be set here: it is not in mutable_params"),
+        (
+            ["width=1,a"],
+            {},
+            "--each width=a: is 'a'; expected a whole number or None (case toy:pytorch:X9:1:8:1:width-a)",
+        ),
+        (["width=1"], {"case": [f"{SWEPT}:width-8"]}, f"case {SWEPT}:width-8 has a variant; remove it, or --each=w"),
+        ([], {"case": [f"{SWEPT}:width-8"], "set": ["width=9"]}, "its variant and --set both have width; remove it"),
+        (["precision=float8", "float8=True"], {}, "--each precision: value float8 sets the key float8 too"),
+        (["precision=float8"], {}, "--each precision=float8: expected 'fp32' or 'tf32' or 'bf16' or 'fp16'"),
+        (["note=https://user:secret@host"], {}, "an address with a user name, a password or a token is not accepted"),
+    ],
+)
+def test_a_sweep_that_cannot_run_is_refused(tmp_path: Path, each: list[str], given: Any, message: str) -> None:
+    with pytest.raises(Problems) as caught:
+        swept(tmp_path, *each, **given)
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+KNOWN = {
+    "alpha:plain:CPU:1:2:1", "big-alpha:plain:CPU:1:2:1", "alpha:plain:CPU:1:2:12", "b:plain_1.8:H-1:2:8:3",
+    "alpha:plain:CPU:1:2:1:lr-1e-3", "alpha:plain:CPU:1:2:1:lr-1e-3+seed-1",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -268,6 +347,11 @@ KNOWN = {"alpha:plain:CPU:1:2:1", "big-alpha:plain:CPU:1:2:1", "alpha:plain:CPU:
         ("alpha:plain:CPU:1:2:x", None),
         ("malpha:plain:CPU:1:2:1", None),
         ("1:2", None),
+        ("alpha:plain:CPU:1:2:1:lr-1e-3-round1", "alpha:plain:CPU:1:2:1:lr-1e-3"),
+        ("x-alpha:plain:CPU:1:2:1:lr-1e-3", "alpha:plain:CPU:1:2:1:lr-1e-3"),
+        ("alpha:plain:CPU:1:2:1:lr-1e-3+seed-1-round12-y", "alpha:plain:CPU:1:2:1:lr-1e-3+seed-1"),
+        ("alpha:plain:CPU:1:2:1:lr-1", None),
+        ("alpha:plain:CPU:1:2:1:lr-1e-3+seed-12", None),
     ],
 )
 def test_a_node_id_carries_a_known_case_or_none(parameters: str, case: str | None) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import flagperf_driver
 from flagperf_driver.training.parallel import OF_SUITE, Parallel, ParallelError
 
 from .. import redaction
-from ..case import Case
+from ..case import Case, CaseError
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..kind import kind_of
 from ..problems import near, shown
@@ -30,6 +31,8 @@ CASES_OWN = ("vendor", "data_dir")
 """Keys that a case always sets; each has its own option."""
 DATA_KEYS = ("train_data", "eval_data", "init_checkpoint")
 """Keys whose values are paths below ``data_dir``."""
+FLOAT8 = "float8"
+"""A value of ``precision`` for suites that have a key of this name: autocast's bf16 with products in float8."""
 NO_DEVIATION = (*CASES_OWN, "expected_time_s")
 """The case's own keys, and keys that do not change the training."""
 SUITES_OWN = ("defaults", "suite", "scale")
@@ -91,7 +94,8 @@ def resolve(
     _apply_scale(draft)
     draft.suites = dict(draft.values)
     _apply_vendor(draft)
-    for key, value in {**settings, "vendor": Value(vendor.name, f"case {case}", 0, "case")}.items():
+    given = {**settings, **values_of_variant(case, draft.values.keys())}
+    for key, value in {**given, "vendor": Value(vendor.name, f"case {case}", 0, "case")}.items():
         draft.set(key, value)
     # The values are complete: what follows compares them with each other.
     if not draft.problems:
@@ -120,17 +124,81 @@ def parse_settings(items: Sequence[str], source: str = "") -> dict[str, Value]:
     problems = []
     values = {}
     for item in items:
-        key, equals, text = item.partition("=")
-        public = redaction.assignment(item)
-        if not equals or not key.isidentifier():
-            problems.append(f"{where} {public}: expected key=value")
-        elif public != item:
-            problems.append(f"{where} {public}: {_PUBLIC}")
-        elif key in CASES_OWN:
-            problems.append(f"{where} {key}: cannot be set; use --{key.replace('_', '-')}")
+        key, _, text = item.partition("=")
+        problems += _problem_of_item(item, where, "key=value")
         values[key] = Value(_literal(text), f"{where} {item}", 0, "setting")
     if problems:
         raise ConfigError(problems)
+    return values
+
+
+def parse_sweep(items: Sequence[str], source: str, settings: Collection[str]) -> list[tuple[tuple[str, str], ...]]:
+    """Return the variants of a case, one for each combination of the values in ``key=value,value`` items.
+
+    ``source`` is the file with the items, ``settings`` are the keys that --set sets.
+    """
+    where = f"{source}: --each" if source else "--each"
+    problems: list[str] = []
+    values: dict[str, list[str]] = {}
+    for item in items:
+        key, _, text = item.partition("=")
+        texts = [value.strip() for value in text.split(",")]
+        place, repeated = f"{where} {key}", _repeated(texts)
+        if problem := _problem_of_item(item, where, "key=value,value"):
+            problems += problem
+        elif key in values or key in settings:
+            problems.append(f"{place}: {'already in another --each' if key in values else 'also in --set'}; remove one")
+        elif "" in texts:
+            problems.append(f"{place}: value {texts.index('') + 1} of {len(texts)} is empty; expected key=value,value")
+        elif repeated:
+            problems.append(f"{place}: value {repeated} is listed twice")
+        else:
+            problems += _not_in_names(place, key, texts)
+        values.setdefault(key, texts)
+    if FLOAT8 in values.get("precision", ()) and (FLOAT8 in values or FLOAT8 in settings):
+        problems.append(f"{where} precision: value {FLOAT8} sets the key {FLOAT8} too; remove one")
+    if problems:
+        raise ConfigError(problems)
+    pairs = [[(key, text) for text in texts] for key, texts in values.items()]
+    return [tuple(sorted(variant)) for variant in product(*pairs)]
+
+
+def _problem_of_item(item: str, where: str, expected: str) -> list[str]:
+    """Return the problem of an item of --set or --each that no config is needed for."""
+    key, equals, _ = item.partition("=")
+    public = redaction.assignment(item)
+    if not equals or not key.isidentifier():
+        return [f"{where} {public}: expected {expected}"]
+    if public != item:
+        return [f"{where} {public}: {_PUBLIC}"]
+    if key in CASES_OWN:
+        return [f"{where} {key}: cannot be set; use --{key.replace('_', '-')}"]
+    return []
+
+
+def _repeated(texts: Sequence[str]) -> str | None:
+    """Return a text whose value an earlier text has, such as 8.0 after 8 or 1e-3 after 0.001."""
+    values = [_literal(text) for text in texts]
+    return next((text for number, text in enumerate(texts) if values[number] in values[:number]), None)
+
+
+def _not_in_names(place: str, key: str, texts: Sequence[str]) -> Iterator[str]:
+    """Yield the problem of each value that the name of a case cannot contain."""
+    for text in texts:
+        try:
+            Case("m", "f", "h", 1, 1, variant=((key, text),))
+        except CaseError:
+            yield f"{place}: value {text!r} cannot be in the name of a case; expected letters, digits and . _ -"
+
+
+def values_of_variant(case: Case, keys: Collection[str] = ()) -> dict[str, Value]:
+    """Return the values that the variant of a case sets; ``keys``: those of its config."""
+    values = {}
+    for key, text in case.variant:
+        where = f"--each {key}={text}"
+        values[key] = Value(_literal(text), where, 0, "setting")
+        if (key, text) == ("precision", FLOAT8) and FLOAT8 in keys:
+            values |= {key: Value("bf16", where, 0, "setting"), FLOAT8: Value(True, where, 0, "setting")}
     return values
 
 

@@ -384,6 +384,7 @@ def _facts(
         "framework_version": case.framework_version,
         "scale": asked.scale,
         "synthetic": asked.synthetic,
+        **({"variant": case.variant_name} if case.variant else {}),
         "runtime": asked.runtime,
         "suite_code": code_hash(*suite.code),
         "vendor_code": code_hash(own, *([module] if module else [])),

@@ -184,9 +184,11 @@ def _preview(session: pytest.Session, run: Run) -> None:
     if run.settings.plan:
         plans = [*map(run.plan, chosen)]
         if chosen:
-            rows = run.overview(chosen)
+            rows, total = run.overview(chosen)
             for line in aligned(rows, left=len(rows[0])):
                 write(line)
+            if len(chosen) > 1:
+                write(f"flagperf: {total}")
         if session.config.get_verbosity() > 0:
             for selected in chosen:
                 write(run.describe(selected))

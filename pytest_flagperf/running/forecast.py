@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -44,7 +44,7 @@ def is_same_case(plan: Plan, outcome: Outcome) -> bool:
 
 def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
     """The lines that --plan prints: the estimate, its source, and a warning above a week."""
-    estimate = kind_of(plan).estimate(plan, stored_runs)
+    estimate = _estimate(plan, stored_runs)
     if isinstance(estimate, str):
         yield f"no estimate: no stored run of this case, and {estimate}"
         return
@@ -55,6 +55,28 @@ def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
     yield f"{text} ({estimate.source})"
     if estimate.seconds > WEEK_S:
         yield "MORE THAN A WEEK: a standard case must converge within a week"
+
+
+def total_duration(plans: Sequence[Plan], stored_runs: StoredRuns) -> str:
+    """Return how long all rounds of several cases take, and of how many cases that is unknown."""
+    estimates = [(_estimate(plan, stored_runs), plan.case.repeat) for plan in plans]
+    known = [(one, rounds) for one, rounds in estimates if isinstance(one, DurationEstimate)]
+    if not known:
+        return f"{count(len(plans), 'case')}, no estimate of how long they take"
+    about = "at most" if any(one.at_most for one, _ in known) else "about"
+    seconds = quantity(sum(one.seconds * rounds for one, rounds in known), "s")
+    others = f"; no estimate for the other {len(plans) - len(known)}" if len(known) < len(plans) else ""
+    return f"{len(known)} of {count(len(plans), 'case')} take {about} {seconds}{others}"
+
+
+def _estimate(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:
+    """Return the estimate of a case; of a variant without one, that of the case without its variant."""
+    estimate = kind_of(plan).estimate(plan, stored_runs)
+    if isinstance(estimate, DurationEstimate) or not plan.case.variant:
+        return estimate
+    base = plan.case.without_variant
+    other = kind_of(plan).estimate(replace(plan, case=base), stored_runs)
+    return other if isinstance(other, str) else replace(other, source=f"{other.source} of {base}")
 
 
 def values_of(rounds: Sequence[Outcome], name: str) -> list[float]:

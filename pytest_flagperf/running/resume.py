@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.measured.outcome import Outcome
 
 # The stored cases replace the options that select them; --plan and --preflight run nothing to resume.
-_NOT_STORED = frozenset(["case", "nodes", "hw", "repeat", "reports", "resume", "plan", "preflight"])
+_NOT_STORED = frozenset(["case", "each", "nodes", "hw", "repeat", "reports", "resume", "plan", "preflight"])
 
 
 def save_options(directory: Path, settings: Settings, cases: Iterable[tuple[str, str | None]]) -> None:
@@ -71,6 +71,8 @@ def remarks(settings: Settings, directory: Path, plans: Sequence[Plan]) -> Itera
     for key, values in stored_cases.items():
         if settings.commanded(key) and cases and not _is_same(getattr(settings, key), values):
             yield f"{settings.as_written(key)} has no effect: --resume continues the cases of the run"
+    if settings.commanded("each"):
+        yield f"{settings.as_written('each')} has no effect: --resume continues the cases of the run"
     for plan in plans:
         kept = [round_dir for round_dir in rounds_of(directory / plan.case.folder) if round_dir.has_ended]
         with suppress(FormatError):  # its outcome will say that its plan cannot be read

@@ -360,14 +360,18 @@ class Run:
         converges, more = kind_of(plan).outlook(plan, self._stored_runs, self._published)
         return self.engine.describe(plan, converges, [*duration(plan, self._stored_runs), *more])
 
-    def overview(self, chosen: Sequence[Selected]) -> list[Sequence[str]]:
-        """Return a table with a row for each case, below its head: what it measures, and how long a round takes."""
-        from .forecast import duration
+    def overview(self, chosen: Sequence[Selected]) -> tuple[list[tuple[str, ...]], str]:
+        """Return a table with a row for each case, below its head: what it measures, and how long a round takes.
+
+        The sentence says how long all rounds take.
+        """
+        from .forecast import duration, total_duration
 
         plans = [self.plan(selected) for selected in chosen]
         # The source of an estimate is only in the full plan.
         durations = [re.split(" per round|:", next(duration(plan, self._stored_runs)))[0] for plan in plans]
-        return [HEAD, *(overview(plan, text) for plan, text in zip(plans, durations, strict=True))]
+        rows = [HEAD, *(overview(plan, text) for plan, text in zip(plans, durations, strict=True))]
+        return rows, total_duration(plans, self._stored_runs)
 
     @cached_property
     def _stored_runs(self) -> StoredRuns:

@@ -173,6 +173,15 @@ class Settings:
         many=True,
         public=redaction.assignment,
     )
+    each: tuple[str, ...] = option(
+        MEASURED,
+        "run each case once with each of these values of a mutable parameter, and compare them; may be repeated, for"
+        " all combinations",
+        "KEY=VALUE[,VALUE...]",
+        (),
+        many=True,
+        public=redaction.assignment,
+    )
     roots: tuple[str, ...] = option(
         RUNS,
         "another folder with vendors/ or suites/, in addition to the tree's; may be repeated",

@@ -58,6 +58,28 @@ def test_a_config_may_set_another_efficiency_and_precision(tmp_path: Path) -> No
     assert (plan.min_efficiency, plan.peak_tflops) == (0.9, None)
 
 
+def test_a_variant_sets_values_and_is_part_of_the_fingerprint(tmp_path: Path) -> None:
+    catalog = tree(tmp_path)
+
+    def of(variant: str, **more: Any) -> Plan:
+        return planned(catalog, f"toy:pytorch:X9:1:8:1{variant}", **more)
+
+    plan, base = of(":learning_rate-0.5"), of("")
+    value = plan.values["learning_rate"]
+    assert (value.value, value.where, value.layer) == (0.5, "--each learning_rate=0.5", "setting")
+    assert "learning_rate" in {deviation.key for deviation in plan.deviations}
+    assert plan.fingerprint["variant"] == "learning_rate-0.5"
+    assert "variant" not in base.fingerprint, "the fingerprints of cases without a variant stay as they were"
+    keys = {one.fingerprint["key"] for one in (plan, base, of("", settings=["learning_rate=0.5"]))}
+    assert len(keys) == 2, "of the keys, only that with a variant differs: the learning rate alone does not count"
+    alone = one_card_plan(plan)
+    assert (str(alone.case), alone.fingerprint["key"]) == (
+        "toy:pytorch:X9:1:1:1:learning_rate-0.5",
+        plan.fingerprint["one_card_key"],
+    )
+    assert plan.fingerprint["one_card_key"] != base.fingerprint["one_card_key"]
+
+
 def test_the_first_hosts_are_used_and_missing_hosts_are_named(catalog: Catalog) -> None:
     plan = planned(catalog, "toy:pytorch:X9:2:8:1")
     assert [(host.name, host.devices) for host in expected_placement(plan, HOSTS).hosts] == [
