@@ -420,14 +420,14 @@ def _variants(
     case: Case, suite: Suite, vendor: Vendor, data: tuple[str | None, str], query: _Query
 ) -> Iterator[Selected]:
     """Yield a case once for each variant of --each; a case that names its variant, as it is."""
-    of_base: list[str] | None = None
-    for variant in [case.variant] if case.variant else query.variants:
-        selected = _selected(replace(case, variant=variant), suite, vendor, data, query)
+    variants = [case.variant] if case.variant else query.variants
+    base = _selected(case.without_variant, suite, vendor, data, query)
+    # A problem that the case has without its variant is an error of the run.
+    known = _config_problems(base, query) if any(variants) else []
+    for variant in variants:
+        selected = _selected(replace(case, variant=variant), suite, vendor, data, query) if variant else base
         if variant and not selected.unsupported:
-            of_base = (
-                _config_problems(replace(selected, case=case.without_variant), query) if of_base is None else of_base
-            )
-            problems = [problem for problem in _config_problems(selected, query) if problem not in of_base]
+            problems = [problem for problem in _config_problems(selected, query) if problem not in known]
             selected = replace(selected, unsupported="; ".join(problems) or None, refused=bool(problems))
         yield selected
 
@@ -480,15 +480,14 @@ def _throughput_only(case: Case, suite: Suite, vendor: Vendor, scale: str, query
         return True
     if query.settings.given("throughput_only"):
         return query.settings.throughput_only
-    given = {**query.set, **values_of_variant(case)}
-    if (value := given.get("throughput_only")) is not None:
+    if (value := {**query.set, **values_of_variant(case)}.get("throughput_only")) is not None:
         return bool(value.value)
     folder = suite.path / "config"
     own = folder / f"_{scale}.py"
     if scale == REFERENCE:
         own = query.catalog.configs(suite, vendor)[case.hardware, case.shape]
-    flags = (query.flag(file) for file in (own, folder / "_base.py"))
-    return next((flag for flag in flags if flag is not None), is_throughput_shape(case.shape, scale))
+    given = (query.flag(file) for file in (own, folder / "_base.py"))
+    return next((flag for flag in given if flag is not None), is_throughput_shape(case.shape, scale))
 
 
 def _throughput_flag(config: Path) -> bool | None:

@@ -265,6 +265,8 @@ def test_each_case_is_selected_once_with_each_combination_of_values(tmp_path: Pa
     assert not any(one.unsupported for one in cases)
     assert "note-a" in cases[1].keywords
     assert [str(one.case) for one in swept(tmp_path).cases] == [SWEPT], "without --each named as ever"
+    order = [one.case.variant_name for one in swept(tmp_path, "width=64,8,16").cases]
+    assert order == ["width-8", "width-16", "width-64"], "the smaller sizes run first"
     named = swept(tmp_path, case=[f"{SWEPT}:width-8", f"{SWEPT}:width-16"]).cases
     assert [one.case.variant_name for one in named] == ["width-8", "width-16"]
     of_each_case = swept(tmp_path, "width=8,16", case=[SWEPT]).cases

@@ -4,6 +4,7 @@ from ..stored.plan import Deviation, Value
 from .layers import DATA_KEYS, DEFAULTS, Resolved, keys_of, parse_settings, parse_sweep, resolve, values_of_variant
 from .module import ConfigError, load, load_partly
 from .translation import OUTCOMES, TranslatedName
+from .value_types import is_size
 
 __all__ = [
     "DATA_KEYS",
@@ -14,6 +15,7 @@ __all__ = [
     "Resolved",
     "TranslatedName",
     "Value",
+    "is_size",
     "keys_of",
     "load",
     "load_partly",

@@ -15,16 +15,16 @@ import flagperf_driver
 from flagperf_driver.training.parallel import OF_SUITE, Parallel, ParallelError
 
 from .. import redaction
-from ..case import Case, CaseError
+from ..case import Case, case_of
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
 from ..kind import kind_of
 from ..problems import near, shown
-from ..stored.plan import Deviation, Value, config_of
+from ..stored.plan import EACH, Deviation, Value, config_of
 from ..typed import Rule
 from . import translation
 from .module import ConfigError, Module, load, load_partly
 from .translation import TranslatedName, names_target, same
-from .value_types import kind_of_key, kind_problem, not_json, out_of_range, plain, read_value
+from .value_types import is_size, kind_of_key, kind_problem, not_json, out_of_range, plain, read_value
 
 DEFAULTS = Path(flagperf_driver.__file__).parent / "defaults.py"
 CASES_OWN = ("vendor", "data_dir")
@@ -137,13 +137,14 @@ def parse_sweep(items: Sequence[str], source: str, settings: Collection[str]) ->
 
     ``source`` is the file with the items, ``settings`` are the keys that --set sets.
     """
-    where = f"{source}: --each" if source else "--each"
+    where = f"{source}: {EACH}" if source else EACH
     problems: list[str] = []
     values: dict[str, list[str]] = {}
     for item in items:
         key, _, text = item.partition("=")
         texts = [value.strip() for value in text.split(",")]
         place, repeated = f"{where} {key}", _repeated(texts)
+        unnamed = next((text for text in texts if "+" in text or not case_of(f"m:f:h:1:1:1:{key}-{text}")), None)
         if problem := _problem_of_item(item, where, "key=value,value"):
             problems += problem
         elif key in values or key in settings:
@@ -152,13 +153,17 @@ def parse_sweep(items: Sequence[str], source: str, settings: Collection[str]) ->
             problems.append(f"{place}: value {texts.index('') + 1} of {len(texts)} is empty; expected key=value,value")
         elif repeated:
             problems.append(f"{place}: value {repeated} is listed twice")
-        else:
-            problems += _not_in_names(place, key, texts)
+        elif unnamed:
+            expected = "expected letters, digits and . _ -"
+            problems.append(f"{place}: value {unnamed!r} cannot be in the name of a case; {expected}")
         values.setdefault(key, texts)
     if FLOAT8 in values.get("precision", ()) and (FLOAT8 in values or FLOAT8 in settings):
         problems.append(f"{where} precision: value {FLOAT8} sets the key {FLOAT8} too; remove one")
     if problems:
         raise ConfigError(problems)
+    # Where memory ends, the smaller sizes have run.
+    for key, texts in values.items():
+        values[key] = sorted(texts, key=int) if all(is_size(key, text) for text in texts) else texts
     pairs = [[(key, text) for text in texts] for key, texts in values.items()]
     return [tuple(sorted(variant)) for variant in product(*pairs)]
 
@@ -182,20 +187,11 @@ def _repeated(texts: Sequence[str]) -> str | None:
     return next((text for number, text in enumerate(texts) if values[number] in values[:number]), None)
 
 
-def _not_in_names(place: str, key: str, texts: Sequence[str]) -> Iterator[str]:
-    """Yield the problem of each value that the name of a case cannot contain."""
-    for text in texts:
-        try:
-            Case("m", "f", "h", 1, 1, variant=((key, text),))
-        except CaseError:
-            yield f"{place}: value {text!r} cannot be in the name of a case; expected letters, digits and . _ -"
-
-
 def values_of_variant(case: Case, keys: Collection[str] = ()) -> dict[str, Value]:
     """Return the values that the variant of a case sets; ``keys``: those of its config."""
     values = {}
     for key, text in case.variant:
-        where = f"--each {key}={text}"
+        where = f"{EACH} {key}={text}"
         values[key] = Value(_literal(text), where, 0, "setting")
         if (key, text) == ("precision", FLOAT8) and FLOAT8 in keys:
             values |= {key: Value("bf16", where, 0, "setting"), FLOAT8: Value(True, where, 0, "setting")}

@@ -78,6 +78,11 @@ def out_of_range(key: str, value: object) -> str | None:
     return None
 
 
+def is_size(key: str, text: str) -> bool:
+    """Return True if a key is a size, such as a batch: a whole number, but no count of steps, time or seed."""
+    return re.fullmatch("[1-9][0-9]*", text) is not None and key != "seed" and not key.endswith(NEVER_NEGATIVE)
+
+
 def plain(value: object) -> object:
     """Return a deep copy with JSON's types."""
     if isinstance(value, (list, tuple)):

@@ -134,6 +134,10 @@ class StoredHost:
         return host_folder(self.name, self.noderank)
 
 
+EACH = "--each"
+"""The source of a value that the variant of a case sets."""
+
+
 @dataclass(frozen=True)
 class Value:
     """A value of the config and where it was set; layers are defaults, suite, scale, vendor, setting and case."""

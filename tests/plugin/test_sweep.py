@@ -39,7 +39,10 @@ def test_a_value_with_which_the_training_does_not_converge_is_red_and_the_others
         assert {row["case"] for row in csv.DictReader(file)} == {*states}
     failed = [test for test in ET.parse(run / "junit.xml").iter("testcase") if test.find("failure") is not None]
     assert [test.get("name") for test in failed] == [f"test_converges[{CASE}:learning_rate-0.01-round1]"]
-    assert all(name in (run / "report.html").read_text() for name in states)
+    page = (run / "report.html").read_text()
+    assert "Sweeps</h2>" in page
+    assert f"--case={CASE}:learning_rate-0.01 --scale=small</code>" in page, "without --set of the same value"
+    assert all(name in page for name in states)
     assert verification.verify(run) == (3, ())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby
 
-from pytest_flagperf.case import Shape
+from pytest_flagperf.case import Shape, case_of
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.measured import marks
@@ -61,7 +61,9 @@ def _section(entries: Sequence[_Entry]) -> Iterator[str]:
 def configuration(outcome: Outcome) -> str:
     """Return the cell with the chip and the shape."""
     hosts = "1 host" if outcome.nnodes == 1 else f"{outcome.nnodes} hosts"
-    return f"{outcome.hardware} {hosts} x {outcome.nproc} ({outcome.shape})"
+    case = case_of(outcome.case)
+    shape = ", ".join(filter(None, [str(outcome.shape), case.variant_name if case else ""]))
+    return f"{outcome.hardware} {hosts} x {outcome.nproc} ({shape})"
 
 
 def deviations(run: StoredRun, case: CaseResult) -> str:

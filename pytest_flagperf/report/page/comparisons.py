@@ -79,7 +79,10 @@ def _dots(row: Row, reach: float) -> str:
 def energy(rows: Sequence[Row]) -> str:
     """Return the devices' energy per sample as bars, and the throughput per watt, for cases whose power was sampled."""
     parts, shown = [], 0
-    for title, group in _groups((row for row in rows if row.energy_per_sample), lambda row: row.group):
+    # The table of a sweep has the energy of its variants.
+    for title, group in _groups(
+        (row for row in rows if row.energy_per_sample and not row.swept), lambda row: row.group
+    ):
         ordered = sorted(group, key=lambda row: row.energy_per_sample or 0.0)
         highest = ordered[-1].energy_per_sample or 1.0
         cells = [_energy_cells(row, row.energy_per_sample or 0.0, highest) for row in ordered]
@@ -119,7 +122,7 @@ def _median(row: Row) -> float:
 
 def scaling(rows: Sequence[Row]) -> str:
     """Return a chart and a table for each model with three numbers of cards, or with several on several machines."""
-    groups = [(name, group) for name, group in _groups(rows, lambda row: row.group) if _is_scaled(group)]
+    groups = [(name, group) for name, group in _groups(rows, lambda row: row.same_work) if _is_scaled(group)]
     drawn = charts.html(_speedup_chart(name, group) for name, group in groups)
     tables = "".join(_efficiencies(f"{name}: p_core [{group[0].unit}] (efficiency)", group) for name, group in groups)
     note = f"Speed-up: {SPEEDUP}. Efficiency: {EFFICIENCY}. The dotted line is the ideal."
@@ -172,7 +175,7 @@ def _by_cards(rows: Sequence[Row]) -> Iterator[tuple[str, dict[int, float]]]:
 def machines(rows: Sequence[Row]) -> str:
     """Return bars for the same model, scale, precision and shape on different hardware, the fastest first."""
     parts = []
-    for title, group in _groups(rows, lambda row: f"{row.group}, {row.shape[0]}x{row.shape[1]}"):
+    for title, group in _groups(rows, lambda row: f"{row.same_work}, {row.shape[0]}x{row.shape[1]}"):
         if len({row.machine for row in group}) > 1:
             fastest_first = sorted(group, key=lambda row: -_median(row))
             bars = [

@@ -9,7 +9,7 @@ from html import escape
 from pytest_flagperf.report.page.html import Markup, Name, table
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.stored.plan import StoredPlan, package_of
+from pytest_flagperf.stored.plan import EACH, StoredPlan, package_of
 
 Facts = Mapping[str, str]
 _OTHER_VERSIONS = "Other versions"
@@ -91,7 +91,9 @@ def of_case(outcome: Outcome, plan: StoredPlan | None) -> list[str]:
     words += [f"--scale={outcome.scale}"] if outcome.scale else []
     words += ["--synthetic"] if outcome.synthetic else []
     words += ["--throughput-only"] if outcome.throughput_only else []
-    return words + [f"--set={name}={item.value}" for name, item in values.items() if item.layer == "setting"]
+    # The name of the case has the values of its variant.
+    settings = [name for name, item in values.items() if item.layer == "setting" and not item.where.startswith(EACH)]
+    return words + [f"--set={name}={values[name].value}" for name in settings]
 
 
 def _used(shapes: Iterable[tuple[int, int]]) -> str:

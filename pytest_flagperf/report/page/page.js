@@ -3,7 +3,7 @@
 (() => {
   const STEPS_OF_TIME = [0.001, 0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
     14400, 43200, 86400];
-  const HEIGHT = 190;
+  const HEIGHT = 190, MOST_LETTERS = 12; // longer names do not fit below an axis
   const DASHES = [undefined, [8, 3], [3, 3], [12, 3, 3, 3], [1, 2]];
   const drawn = new Map(); // figure -> uPlot
   const hidden = new WeakMap(); // figure -> names of the lines that a click hid
@@ -144,6 +144,8 @@
     const axis = { stroke: text, font: "11px system-ui, sans-serif", labelFont: "11px system-ui, sans-serif",
       grid: { stroke: ink("grid"), width: 1 }, ticks: { stroke: ink("grid"), width: 1, size: 4 } };
     const count = chart.kind !== "time", sizes = chart.kind === "size";
+    const named = chart.names && chart.names.every((name) => name.length <= MOST_LETTERS); // such as the values of a sweep
+    const label = named ? (x) => chart.names[x - 1] || "" : tick;
     const position = sizes ? size : chart.names ? (x) => chart.names[Math.min(Math.max(Math.round(x), 1), chart.names.length) - 1] : count ? plain : time;
     return {
       width, height: HEIGHT,
@@ -157,7 +159,7 @@
       },
       axes: [
         { ...axis, label: chart.x, labelSize: 16, labelGap: 0, size: 26, space: 60,
-          ...(sizes ? { splits: powers, filter: (_, places) => places, values: (_, places) => places.map(size) } : count ? { values: (_, places) => places.map(tick), incrs: whole() }
+          ...(sizes ? { splits: powers, filter: (_, places) => places, values: (_, places) => places.map(size) } : count ? { values: (_, places) => places.map(label), incrs: whole() }
             : { values: (_, places) => places.map(time), incrs: STEPS_OF_TIME }) },
         { ...axis, gap: 3,
           size: (_, labels) => Math.max(40, 10 + 6.5 * Math.max(0, ...(labels || []).map((label) => label.length))), values: (_, places) => places.map(tick) },

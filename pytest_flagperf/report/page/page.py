@@ -25,6 +25,7 @@ from pytest_flagperf.report.page import (
     profile,
     sampled_charts,
     step_times,
+    sweeps,
     time_parts,
     trends,
 )
@@ -140,6 +141,7 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
         machine_and_run(rows, info, run_dir, page_dir),
         "".join(f'<p class="warning">{escape(problem)}</p>' for problem in problems),
         overview(rows, of_rows),
+        sweeps.html(row.swept for row in rows),
         comparisons(rows),
         limits.html(rows, of_rows),
         '<h2 id="cases">Cases <button class="plain" data-all="open">open all</button> '

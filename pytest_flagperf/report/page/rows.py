@@ -14,6 +14,7 @@ from pytest_flagperf.report.page.failures import advice
 from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, linked, state
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.report.page.time_parts import of_training
+from pytest_flagperf.report.sweeps import SweptCase, swept_case
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds
@@ -69,6 +70,8 @@ class Row:
     """The address of the case's section."""
     trend: Trend | None
     """The trend of the main figure over the comparable runs before this one, and this one."""
+    swept: SweptCase | None
+    """The case as a variant of a sweep."""
 
     @property
     def case(self) -> str:
@@ -83,10 +86,16 @@ class Row:
         return self.shape[0] * self.shape[1]
 
     @property
+    def same_work(self) -> str:
+        """The properties that cases on several cards or machines must share to be compared."""
+        return f"{self.group}, {self.swept.label}" if self.swept else self.group
+
+    @property
     def order(self) -> tuple[object, ...]:
         """The sort key: failures first, 2 cards before 16."""
         bad = self.summary.state not in BAD
-        return bad, self.group, self.machine, self.cards, self.shape, self.rounds, self.case
+        values = self.swept.order if self.swept else ()
+        return bad, self.group, self.machine, self.cards, self.shape, self.rounds, values, self.case
 
     @property
     def machine(self) -> str:
@@ -131,6 +140,7 @@ def row_of(
         advice=advice(case),
         link=link,
         trend=trend,
+        swept=swept_case(case, summary),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
 
+from pytest_flagperf.report.sweeps import sweeps, swept_case
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.tables.store import StoredRun
@@ -64,13 +65,14 @@ class RunSummary:
         if self.cases:
             yield from console_table(self.cases, width)
             yield ""
+        results = zip(self.cases, self.summaries, strict=False)
+        for sweep in sweeps(swept_case(case, summary) for case, summary in results):
+            yield from _wrapped(f"{sweep.name}: {sweep.answer}", width)
         reasons = [f"{case.state}: {case.case}: {_joined(case.short)}" for case in self.summaries if case.short]
         not_run = [f"not run: {text}" for text in self.not_run]
         warnings = [line for case in self.summaries for line in _first_warning(case)]
         for line in (*_limited(reasons), *_limited(not_run), *_remarks(self.summaries), *_limited(warnings)):
-            unbroken = line.replace(" %", "\xa0%")  # no break between a number and its percent sign
-            wrapped = wrap(unbroken, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-            yield from (part.replace("\xa0", " ") for part in wrapped)
+            yield from _wrapped(line, width)
         yield from self.notes
         for folder, paths in groupby(self.reports, os.path.dirname):
             first, *more = paths
@@ -112,6 +114,13 @@ def summarize_run(
     """Return the summary of a stored run."""
     summaries = tuple(summarize_case(case, interrupted=run.is_interrupted) for case in run.cases)
     return RunSummary(run.cases, summaries, tuple(not_run), run.is_interrupted, tuple(notes), tuple(reports))
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    """Yield the lines of a sentence, without a break between a number and its percent sign."""
+    unbroken = line.replace(" %", "\xa0%")
+    wrapped = wrap(unbroken, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    yield from (part.replace("\xa0", " ") for part in wrapped)
 
 
 def all_lines(summaries: Sequence[CaseSummary]) -> Iterator[str]:

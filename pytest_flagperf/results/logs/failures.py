@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,11 @@ from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.round_dir import RankEnd, RoundFault, RoundRecord
 
 _MAX_TEXT = 300
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|MemoryError|memory limit|can(no|')t allocate memory|ALLOC_FAILED|RESOURCE_EXHAUSTED",
+    re.IGNORECASE,
+)
+"""The words of frameworks, of their libraries and of the kernel for memory that ran out."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,11 @@ def find(
         sentence = f"round {number}: its state is {end.state!r}, expected 'finished'"
         failures.append(RoundFault("failed", None, None, sentence))
     return tuple(failures)
+
+
+def ran_out_of_memory(failures: Iterable[RoundFault]) -> bool:
+    """Return True if a round ended because the memory of a device or a host ran out."""
+    return any(_OUT_OF_MEMORY.search(failure.sentence) for failure in failures)
 
 
 def _is_missing_finished(fault: RoundFault, exits: Mapping[int, RankEnd], logs: Mapping[int, RankLog]) -> bool:
