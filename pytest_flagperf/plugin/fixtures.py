@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pytest
@@ -78,6 +79,7 @@ def container(selected: Selected, flagperf_run: Run) -> Interpreter:
 @pytest.fixture
 def training(request: pytest.FixtureRequest, selected: Selected, round_number: int, flagperf_run: Run) -> Outcome:
     """The outcome of one round; the first test that uses it runs the round."""
+    _end_if_too_large(flagperf_run, selected, request.config)
     outcome = _or_fail(lambda: flagperf_run.rounds.outcome(selected, round_number))
     _remember(request.node, [outcome])
     return outcome
@@ -86,6 +88,7 @@ def training(request: pytest.FixtureRequest, selected: Selected, round_number: i
 @pytest.fixture
 def trainings(request: pytest.FixtureRequest, selected: Selected, flagperf_run: Run) -> list[Outcome]:
     """The outcomes of all rounds of the case."""
+    _end_if_too_large(flagperf_run, selected, request.config)
     outcomes = _or_fail(lambda: [flagperf_run.rounds.outcome(selected, number) for number in selected.rounds])
     _remember(request.node, outcomes)
     return outcomes
@@ -158,12 +161,23 @@ def judge(request: pytest.FixtureRequest) -> Callable[[Iterable[Verdict]], None]
 
 def _with_expected(item: pytest.Item, verdicts: list[Verdict]) -> list[Verdict]:
     from pytest_flagperf.running.judging import expected_of, with_expected
+    from pytest_flagperf.running.memory_end import left_out
 
     run, selected = item.config.stash.get(RUN, None), selected_of(item)
     if run is None or selected is None:
         return verdicts
     sources = expected_of(run.settings, str(selected.case))
-    return with_expected(verdicts, sources, strict=_is_strict(item.config))
+    marked = with_expected(verdicts, sources, strict=_is_strict(item.config))
+    reason = left_out(run, selected) if not all(verdict.ok for verdict in marked) else None
+    return [one if one.ok or one.expected_failure else replace(one, expected_failure=reason) for one in marked]
+
+
+def _end_if_too_large(run: Run, selected: Selected, config: pytest.Config) -> None:
+    """End the test of a variant whose size is too large, because a smaller one did not fit into memory."""
+    from pytest_flagperf.running.memory_end import not_started
+
+    if reason := not_started(run, selected):
+        (pytest.skip if config.getoption("runxfail", False) else pytest.xfail)(reason)
 
 
 def _fail_or_xfail(config: pytest.Config, verdicts: list[Verdict]) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 from pytest_flagperf import __version__
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results.tables import store
+from pytest_flagperf.selection import Absent, Selected
 from pytest_flagperf.stored import WriteError
 from pytest_flagperf.stored.round_dir import case_folders, has_rounds
 
-from . import controller, judging
+from . import controller, judging, memory_end
 from .directory import relative
 from .run import Run
 
@@ -61,12 +62,13 @@ def _info(run: Run, command: Sequence[str], exit_status: int) -> store.RunInfo:
 
 def not_run(run: Run, folders: Collection[str]) -> list[str]:
     """Return a line for each selected case whose folder is not among those with results, with the reason."""
-    reasons = {str(selected.case): str(error) for (selected, _), error in run.rounds.not_recorded.items()}
-    return [
-        f"{requested.case}: {requested.unsupported or reasons.get(str(requested.case)) or 'not started'}"
-        for requested in run.requested
-        if requested.case.folder not in folders
-    ]
+    errors = {str(selected.case): str(error) for (selected, _), error in run.rounds.not_recorded.items()}
+
+    def reason(one: Selected | Absent) -> str:
+        too_large = memory_end.not_started(run, one) if isinstance(one, Selected) else None
+        return one.unsupported or errors.get(str(one.case)) or too_large or "not started"
+
+    return [f"{one.case}: {reason(one)}" for one in run.requested if one.case.folder not in folders]
 
 
 def write_errors(errors: Iterable[WriteError], directory: Path) -> list[str]:

@@ -73,6 +73,11 @@ class Rounds:
             done = RoundDir(folder).has_outcome
             return store.read_round(folder) if done else self.run(plan, number, folder)
 
+    def ended(self, selected: Selected) -> list[Outcome]:
+        """Return the outcomes of the rounds that have ended, of this process or of another one."""
+        folders = [self.folder(selected, number) for number in selected.rounds]
+        return [store.read_round(folder) for folder in folders if RoundDir(folder).has_outcome]
+
     def folder(self, selected: Selected, number: int) -> Path:
         """Return the directory of a round."""
         return self._directory.path / selected.case.folder / layout.round_folder(number)

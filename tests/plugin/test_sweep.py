@@ -106,3 +106,60 @@ def test_a_variant_has_its_own_baseline_and_is_compared_with_itself_alone(toy: T
     worse = toy.pytester.run("flagperf", "compare", str(toy.runs[0]), str(toy.runs[2]))
     assert "step_s-0.001" in worse.stdout.str()
     assert worse.ret == 1
+
+
+LIMITED = """
+import resource
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (40 << 20), resource.RLIM_INFINITY))
+held = bytearray(config.train_batch_size << 22)
+"""
+
+
+def with_little_memory(toy: Toy) -> None:
+    """Give the ranks 40 MiB more than they have, of which each sample needs 4 MiB."""
+    program = toy.root / "suites/alpha/plain/run_pretraining.py"
+    begin = "    log(events.TRAIN_START)\n"
+    lines = "".join(f"    {line}\n" for line in LIMITED.strip().splitlines())
+    program.write_text(program.read_text().replace(begin, begin + lines))
+
+
+@pytest.mark.parametrize("options", [(), ("--strict", "-n2")])
+def test_a_size_that_does_not_fit_is_an_answer_if_a_smaller_one_ran_and_larger_ones_are_not_started(
+    toy: Toy, options: tuple[str, ...]
+) -> None:
+    with_little_memory(toy)
+    result = toy.run(*EACH, "--each=train_batch_size=64,4,16,2,32", *options)
+    assert result.ret == 0
+    result.assert_outcomes(passed=4, xfailed=6)
+    result.stdout.fnmatch_lines(
+        [
+            f"{CASE} by train_batch_size: ? reaches the target first, in *",
+            "*x as long; out of memory: 16",
+            f"not run: {CASE}:train_batch_size-32: not started: memory ended at*",
+            f"not run: {CASE}:train_batch_size-64: not started: memory ended at*",
+            f"expected: {CASE}:train_batch_size-16: *",
+            "flagperf: 2 of 5 cases passed, 1 failed as expected, 2 not run*",
+        ]
+    )
+    (run,) = toy.runs
+    assert {path.name.rpartition("-")[2] for path in run.glob("alpha_*")} == {"2", "4", "16"}
+    cases = {case["case"].rpartition("-")[2]: case for case in json.loads((run / "results.json").read_text())["cases"]}
+    (failure,) = cases["16"]["outcomes"][0]["failures"]
+    assert "MemoryError" in failure["sentence"]
+    reasons = {
+        one["expected_failure"] for judged in cases["16"]["verdicts"].values() for one in judged if not one["ok"]
+    }
+    assert reasons == {"left out: memory ended at train_batch_size=16; 4 ran"}
+    assert verification.verify(run) == (3, ())
+    assert ">out of memory</span>" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("each", ["train_batch_size=16,32", "seed=1,2"])
+def test_without_a_smaller_size_that_ran_a_lack_of_memory_is_red(toy: Toy, each: str) -> None:
+    with_little_memory(toy)
+    result = toy.run(*EACH, f"--each={each}", *(["--set=train_batch_size=16"] if "seed" in each else []))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    started = 2 if "seed" in each else 1
+    result.assert_outcomes(failed=2 * started, xfailed=4 - 2 * started)
+    assert len(list(toy.runs[-1].glob("alpha_*"))) == started
