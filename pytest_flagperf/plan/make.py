@@ -17,6 +17,7 @@ from flagperf_driver.training.parallel import DDP, ParallelError
 from ..case import Case, Shape
 from ..catalog import REFERENCE, Catalog, Chip, DataItem, Suite, Vendor
 from ..config import DATA_KEYS, ConfigError, Resolved, TranslatedName, Value, parse_settings, resolve
+from ..config.layers import FLOAT8
 from ..kind import kind_named, kind_of
 from ..problems import Problems
 from ..runtime import environment_file, runtimes
@@ -60,7 +61,8 @@ class Plan(PlanFacts):
 
     @property
     def precision(self) -> str:
-        return str(self.config["precision"])
+        """What the matrix products are computed in, as the chip's peaks name it."""
+        return _precision(self.config)
 
     @property
     def scaling(self) -> str:
@@ -289,7 +291,7 @@ def _plan(
         chip_names=chip.names,
         memory_gib=chip.memory_gib,
         further_suite=further.name if further else "",
-        peak_tflops=chip.peak_tflops.get(str(config["precision"])),
+        peak_tflops=chip.peak_tflops.get(_precision(config)),
         peaks=_peaks(chip, case),
         # the config
         values=resolved.values,
@@ -308,6 +310,10 @@ def _plan(
             },
         },
     )
+
+
+def _precision(config: Mapping[str, Any]) -> str:
+    return "fp8" if config.get(FLOAT8) else str(config["precision"])
 
 
 def _estimated(shapes: Sequence[ShapeEstimates]) -> Mapping[str, float]:

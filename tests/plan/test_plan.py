@@ -80,6 +80,24 @@ def test_a_variant_sets_values_and_is_part_of_the_fingerprint(tmp_path: Path) ->
     assert plan.fingerprint["one_card_key"] != base.fingerprint["one_card_key"]
 
 
+def test_the_utilization_is_of_the_peak_of_what_the_products_are_computed_in(tmp_path: Path) -> None:
+    tree(tmp_path)
+    write_vendor(tmp_path, toml=VENDOR_TOML.replace("bf16 = 80.5", "bf16 = 80.5, fp8 = 161"))
+    base = tmp_path / "suites/toy/pytorch/config/_base.py"
+    base.write_text(base.read_text() + "float8 = False\n")
+    base.with_name("mutable_params.py").write_text('mutable_params = ["float8"]\n')
+    catalog = Catalog.scan([tmp_path])
+
+    def computed(variant: str, *settings: str) -> tuple[Any, ...]:
+        plan = planned(catalog, f"toy:pytorch:X9:1:8:1{variant}", settings=settings)
+        return plan.config["precision"], plan.config["float8"], plan.precision, plan.peak_tflops
+
+    assert computed(":precision-float8") == ("bf16", True, "fp8", 161)
+    assert computed("", "float8=True") == ("bf16", True, "fp8", 161)
+    assert computed(":precision-bf16") == ("bf16", False, "bf16", 80.5)
+    assert computed(":precision-fp32") == ("fp32", False, "fp32", 10)
+
+
 def test_the_first_hosts_are_used_and_missing_hosts_are_named(catalog: Catalog) -> None:
     plan = planned(catalog, "toy:pytorch:X9:2:8:1")
     assert [(host.name, host.devices) for host in expected_placement(plan, HOSTS).hosts] == [
