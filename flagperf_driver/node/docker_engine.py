@@ -27,6 +27,7 @@ _NO_TOOLKIT = (
     "Docker cannot give containers the devices of this host: install the vendor's container toolkit and restart"
     f" Docker, or choose another --runtime ({_NO_DEVICES} for --gpus)"
 )
+_WAIT_S = 3600.0
 _REMOVE_S = 60.0  # deleting a writable layer with many files takes time
 
 
@@ -100,6 +101,10 @@ class DockerEngine:
             if _NO_DEVICES in str(error):
                 raise EngineError(_NO_TOOLKIT) from None
             raise
+
+    def wait(self, container: str) -> None:
+        """Wait until the container does not run; EngineError after an hour."""
+        self._call("POST", f"/containers/{quote(container)}/wait", timeout_s=_WAIT_S)
 
     def stop(self, container: str, grace_s: float = 10) -> None:
         """Send SIGTERM to the first process of a container, and after ``grace_s`` SIGKILL to all its processes."""

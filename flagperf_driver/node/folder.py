@@ -1,7 +1,7 @@
 """A round's log folder on its host: its lock, the files that the agent writes there, and its removal.
 
 The round's agent holds the lock on ``agent.lock``. Without a holder, whatever remains of the round is a leftover.
-Files named ``agent.*`` and sockets belong to the agent; all other files belong to the round's logs.
+Files named ``agent.*`` belong to the agent; all other files belong to the round's logs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ with suppress(ImportError):  # Windows imports this module for its names, but ru
 
 LOCK, SOCKET, STATE = "agent.lock", "agent.sock", "agent.json"
 EVENTS = "agent.events.jsonl"  # the agent's messages that count, one on each line
-INNER_SOCKET = "inner.sock"
+RANKS, SIGNALS = "agent.ranks.json", "agent.signals"  # what the starter in a container starts; a pipe to it
+STARTER, STARTER_BEATS = "agent.starter.jsonl", "agent.starter.progress"  # its reports, and its heartbeat
 SUMMARY = "summary.json"  # only in the archive that the agent sends: the summary of the logs
 ROUNDS = "rounds"  # the folder of log folders in a user's scratch folder
 CONTAINER_LOG = "agent.container.log"  # the output of the program of a container
@@ -123,7 +124,7 @@ class LogFolder:
 
     def remove_agent_files(self) -> None:
         """Remove the files that belong to the agent."""
-        for name in (SOCKET, INNER_SOCKET, CONTAINER_LOG, EVENTS, STATE, LOCK):
+        for name in filter(is_agents_own, os.listdir(str(self.path))):  # noqa: PTH208
             with suppress(OSError):
                 (self.path / name).unlink()
 
@@ -136,15 +137,6 @@ class LogFolder:
 
         os.chdir("/")
         shutil.rmtree(str(self.path), ignore_errors=True)
-
-    def give_to_owner(self) -> None:
-        """Give files that root wrote in a container to the folder's owner, who must be able to remove them."""
-        owner = self.path.stat()
-        if os.getuid() != 0 or owner.st_uid == 0:
-            return
-        for entry in walk(self.path):
-            with suppress(OSError):
-                os.chown(entry.path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
     def _write(self, write: Callable[[], None]) -> None:
         # A round can end in order without these files, so an error does not stop the agent; the first one is reported.
@@ -191,7 +183,17 @@ def _replace(path: Path, text: str) -> None:
 
 def is_agents_own(name: str) -> bool:
     """Return True if a file of a log folder belongs to the agent, not to the round's logs."""
-    return name.startswith("agent.") or name == INNER_SOCKET
+    return name.startswith("agent.")
+
+
+def give_to_owner(folder: Path) -> None:
+    """Give files that root wrote in a container to the folder's owner, who must be able to remove them."""
+    owner = folder.stat()
+    if os.getuid() != 0 or owner.st_uid == 0:
+        return
+    for entry in walk(folder):
+        with suppress(OSError):
+            os.chown(entry.path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def walk(folder: Path) -> Iterator[os.DirEntry[str]]:

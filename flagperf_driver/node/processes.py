@@ -281,7 +281,7 @@ def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
         for session in sessions:
             kill_session(session)
         for socket, container in containers:
-            _remove(socket, container)
+            remove_container(socket, container)
         for folder in folders:
             _remove_folder(folder)
         if since_ns is not None:
@@ -324,7 +324,8 @@ def _read_commands(lines: Iterator[bytes]) -> tuple[set[int], list[list[str]], l
     return sessions, containers, folders, since_ns
 
 
-def _remove(socket: str, container: str) -> None:
+def remove_container(socket: str, container: str) -> None:
+    """Try to remove a container of a Docker engine."""
     from flagperf_driver.node.docker_engine import DockerEngine, EngineError
 
     with suppress(EngineError):

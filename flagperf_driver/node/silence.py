@@ -4,7 +4,7 @@ The agent of the host notices the silence of
 
 * a rank: after ``init_timeout_s`` before its first step, then after ``hang_timeout_s``. They are keys of the config
   (flagperf_driver/defaults.py); agent/rank_health.py finds the rank for which the others wait.
-* the agent in a container: after ``CONTAINER_S``.
+* the starter in a container: after ``STARTER_S`` before its first sign of life, then after ``CONTAINER_S``.
 * the controller: after ``silence_s`` of the controller's greeting. The controller decides, since it knows the link.
   A controller that stays lost for ``lease-time`` ends the ranks: agent/main.py, ``_check_controller``.
 """
@@ -12,7 +12,9 @@ The agent of the host notices the silence of
 from __future__ import annotations
 
 CONTAINER_S = 30.0
-"""Its agent sends a message every second, unless the container is paused or stuck in the kernel."""
+"""Its starter shows a sign of life ten times a second, unless the container is paused or stuck in the kernel."""
+STARTER_S = 180.0
+"""A vendor's hook may set up the devices for two minutes before the container runs."""
 _LONGEST_TICK_S = 2.0
 
 

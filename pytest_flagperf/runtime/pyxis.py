@@ -1,7 +1,7 @@
 """The runtime pyxis: ranks in a container that Slurm starts, as sites with the plug-in pyxis offer it.
 
 The agent stays outside of the container. On each node it starts one more step of the job, ``srun --container-image``,
-with a second agent that supervises the ranks.
+with a small program that starts the ranks.
 """
 
 from __future__ import annotations

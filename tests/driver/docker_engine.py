@@ -99,6 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self._is("start"):
             self.server.start()
             self._reply(204, b"")
+        elif self._is("wait") and self.server.main is not None:
+            self._reply(200, {"StatusCode": self.server.main.wait()})
 
     def do_DELETE(self) -> None:
         if self._is(""):

@@ -86,7 +86,7 @@ class Lab:
     """One agent, the programs of its ranks, and all its messages."""
 
     def __init__(self, folder: Path, python: str = sys.executable, patch: str = "pass") -> None:
-        main = f"{patch}; import sys; from flagperf_driver.node.agent import main; sys.exit(main.main([]))"
+        main = f"{patch}; import sys; from flagperf_driver.node.agent import main; sys.exit(main.main())"
         self.folder = folder
         self.log_dir = folder / "logs"
         self.log_dir.mkdir(parents=True, exist_ok=True)

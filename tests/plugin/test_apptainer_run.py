@@ -25,7 +25,7 @@ def test_a_run_in_containers(toy: Toy, double: Double) -> None:
     assert stored["interpreter"]["label"] == f"apptainer: {sif}"
     assert stored["interpreter"]["digest"].startswith("sha256:")
     last = double.calls[-1]
-    assert "flagperf_driver.node.agent.main" in last or "--inner" in last
+    assert " flagperf_driver.node.agent.starter " in last
     assert f"--bind={plan.parent}/localhost_noderank0:" in last
     shown = toy.run("suites", "-kalpha and 1x2", "--runtime=apptainer", f"--image={sif}", "--plan", "-v")
     shown.stdout.fnmatch_lines(["*image*" + str(sif) + ", of *", "*each host*Apptainer or Singularity*"])

@@ -96,18 +96,6 @@ class MessageConnection:
                 os.close(handle)
 
 
-def connect(path: str) -> MessageConnection:
-    """Connect to a Unix socket; raise OSError if no process is listening."""
-    caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        caller.connect(path)
-    except OSError:
-        caller.close()
-        raise
-    handle = caller.detach()
-    return MessageConnection(handle, handle)
-
-
 class SocketListener:
     """A Unix socket in the current folder that only this user can connect to.
 
@@ -149,7 +137,6 @@ class ControllerLink:
     def __init__(self, connection: MessageConnection | None = None) -> None:
         self.got_signal = False  # SIGTERM or SIGQUIT
         self.silence_s: float | None = None  # a controller that is silent for longer is considered lost
-        self.others: list[MessageConnection | SocketListener] = []  # polled here, but their messages are read elsewhere
         self._connection = connection
         self._created = time.monotonic()
         self._callers: list[MessageConnection] = []
@@ -201,7 +188,7 @@ class ControllerLink:
 
     def _all(self) -> Sequence[MessageConnection | SocketListener]:
         own = [source for source in (self._connection, self._listener) if source is not None]
-        return [*own, *self._callers, *self.others]
+        return [*own, *self._callers]
 
     def _process_input(self) -> None:
         for source in self._all():
@@ -246,10 +233,7 @@ class ControllerLink:
 
     def send(self, message: Message) -> None:
         """Number, keep and send a message."""
-        if self._events is None or self._unsent is None:  # in a container: the agent on the host keeps it
-            self._last_seq += 1
-            self.reply({**message, "seq": self._last_seq})
-            return
+        assert self._events is not None, "a round has begun to listen"
         end = self._events.tell()
         line = _line({**message, "seq": self._last_seq + 1})
         try:

@@ -1,281 +1,206 @@
-"""Run a round in a container: a second agent supervises the ranks there, and this agent forwards its messages.
+"""The container of a round's ranks on this host: a program that ends with it, in which a starter starts the ranks.
 
-This module starts the container, waits until its agent connects to ``inner.sock`` in the log folder, and removes the
-container in the end in any case. The kinds of containers are in container_kinds.py.
+The program is ``apptainer exec`` or ``srun``, or docker_container.py for a container of Docker's engine. The starter
+(starter.py) sees the round's log folder; all that this module and it tell each other are files there.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
+import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
-from typing import Any, Callable
+from pathlib import Path
+from typing import BinaryIO, Sequence
 
-from flagperf_driver.node import processes, silence
-from flagperf_driver.node.agent import container_kinds
-from flagperf_driver.node.agent.connections import ControllerLink, Message, MessageConnection, SocketListener
-from flagperf_driver.node.agent.messages import Messages
-from flagperf_driver.node.agent.ranks import RankOrders
+from flagperf_driver.node import processes, silence, temporary
+from flagperf_driver.node.agent import rank_health
+from flagperf_driver.node.agent.connections import Message
+from flagperf_driver.node.agent.starter import ALL, Report
 from flagperf_driver.node.agent.timer import Timer
-from flagperf_driver.node.folder import INNER_SOCKET
+from flagperf_driver.node.deployed_code import CODE_ROOT, module_argv
+from flagperf_driver.node.folder import CONTAINER_LOG, RANKS, SIGNALS, STARTER, STARTER_BEATS, LogFolder
+from flagperf_driver.rank_process import inherited
 
-_BEAT_S = 1.0
-_CONNECT_S = 60.0  # maximum time from the container's start to the connection of its agent
-_POLL_S = 0.5  # between two checks of a container whose agent has not connected
-_AFTER_GRACE_S = 20.0  # time for the inner agent to end its ranks, in addition to their grace
-_REMOVE_FOR_S = 20.0  # Docker may be restarting
+_CHECK_S = 1.0
+_TERM_S = 5.0  # from SIGTERM for a program to SIGKILL: it unmounts the image, or ends a step of Slurm
+_DOCKER_TERM_S = 90.0  # deleting a container with many files takes time, and Docker may be restarting
+_LOG_DIR = "FLAGPERF_LOG_DIR"  # by this variable leftovers of dead agents are found
+# The round's own temporary folder is in the container's default place: a folder of the host may be missing there.
+_NOT_PASSED = ("TMPDIR",)
+_NOT_FOR_STARTER = ("container", "files", "monitors")
 
 
-class ContainerSupervisor:
-    """One round's container on this host, from its start to its removal."""
+class Container:
+    """One round's container, used as the starter of its ranks, from ``start`` until it is over."""
 
-    def __init__(
-        self,
-        order: Message,
-        orders: RankOrders,
-        messages: Messages,
-        link: ControllerLink,
-        reaper: processes.Reaper,
-    ) -> None:
-        self._order = order
-        self._orders = orders
-        self._messages = messages
-        self._link = link
-        self._reaper = reaper
-        self._container = container_kinds.container_of(order["container"], messages.folder)
-        self._not_ended = {order.rank for order in orders.ranks}
-        self._task: (
-            tuple[container_kinds.ContainerOperation, Callable[[container_kinds.ContainerOperation], None]] | None
-        ) = None
-        self._timer = Timer()
-        self._timer.every(_BEAT_S, self._check_silence)
-        self._listener: SocketListener | None = None
-        self._peer: MessageConnection | None = None
-        self._connect_by = 0.0
-        self._last_seq = 0  # of the messages from the inner agent
-        self._previous_seq = 0
-        self._silent_s = 0.0
-        self._ending = False
-        self._removing = False
-        self._give_up_at = 0.0
-        self._warned = False
+    def __init__(self, order: Message, folder: LogFolder, reaper: processes.Reaper) -> None:
+        container = order["container"]
         self.over = False
+        self._folder = folder
+        self._reaper = reaper
+        self._docker: tuple[str, str] | None = None
+        if container.get("argv"):
+            self._argv = [str(word) for word in container["argv"]]
+            passed = {name: value for name, value in inherited(os.environ).items() if not name.startswith(_NOT_PASSED)}
+            self._env = {**passed, **dict(container.get("env") or {}), _LOG_DIR: str(folder.path)}
+            self._name = f"container of {os.path.basename(self._argv[0])}"  # noqa: PTH119 - a Path is slower to import
+        else:
+            self._docker = str(container["socket"]), str(container["id"])
+            module = "flagperf_driver.node.agent.docker_container"
+            self._argv = [*module_argv(sys.executable, str(CODE_ROOT), module), *self._docker]
+            self._env = dict(os.environ)
+            self._name = f"container {self._docker[1][:12]}"
+        self._order = {name: value for name, value in order.items() if name not in _NOT_FOR_STARTER}
+        self._child: subprocess.Popen[bytes] | None = None
+        self._signals: int | None = None
+        self._reports: BinaryIO | None = None
+        self._unread = b""
+        self._failure: str | None = None
+        self._remove_at = math.inf
+        self._removing = False
+        self._heartbeat = rank_health.RankHeartbeat(folder.path / STARTER_BEATS)
+        self._timer = Timer()
+        self._timer.every(_CHECK_S, self._check_silence)
 
     def start(self) -> None:
-        self._container.guard_by(self._reaper)
-        self._listener = SocketListener(INNER_SOCKET)
-        self._link.others.append(self._listener)
-        self._task = self._container.start(), self._on_started
-        self._beat()
-
-    def process(self) -> None:
-        """Do everything that is due now; called often, and immediately after input."""
-        if self._task is not None and self._task[0].ended():
-            (task, then), self._task = self._task, None
-            then(task)
-        self._accept()
-        if self._peer is not None:
-            self._relay(self._peer)
-        self._timer.run_due_calls()
-
-    def strike(self, rank: int) -> None:
-        """Kill a rank, as if somebody did; the agent did not end it."""
-        self._send({"op": "strike", "rank": rank})
-
-    def end(self, reason: str) -> None:
-        """End all ranks: through the inner agent if it is connected, else by removing the container."""
-        if self._ending:
+        """Write the order of the ranks for the starter, and start the container."""
+        if self._docker is not None:
+            self._reaper.guard_container(*self._docker)
+        try:
+            self._make_files()
+            self._child = processes.spawn(self._argv, self._env, str(self._folder.path), self._log)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            problem = "{}: {}".format(getattr(error, "filename", None) or self._argv[0], _reason(error))
+            self._fail(f"could not be started: {problem}")
             return
-        self._messages.note(f"stopping the ranks: {reason}")
-        self._ending = True
-        if self._peer is not None and not self._peer.ended:
-            self._send({"op": "stop", "reason": reason})
-            self._timer.after(self._orders.grace_s + _AFTER_GRACE_S, self._remove)
-        elif self._task is None:
-            self._remove()
+        self._reaper.guard(self._child.pid)
+        self._folder.note(f"{self._name}: pid {self._child.pid}")
 
-    def fail(self, kind: str, rank: int | None, sentence: str) -> None:
-        """Report a fault, which does not end the ranks. While they are being ended, nothing counts as a fault."""
-        if not self._ending:
-            self._messages.fault(kind, rank, sentence)
+    def reports(self) -> Sequence[Report]:
+        """Return what the starter has reported since the last call; a ``container`` report ends the ranks."""
+        self._timer.run_due_calls()
+        if time.monotonic() >= self._remove_at:
+            self._remove()
+        child = self._child
+        # Before its last reports are read.
+        has_ended = not self.over and (child is None or processes.has_ended(child.pid))
+        reports = [report for report in self._read_reports() if self._takes(report)]
+        if has_ended:
+            self._reap()
+            self.over = True
+            self._folder.note(f"{self._name} removed")
+        if self._failure is not None:
+            reports.append({"type": "container", "sentence": self._failure + self._last_line()})
+            self._failure = None
+        return reports
+
+    def signal(self, number: int, rank: int = ALL) -> None:
+        """Let the starter signal the ranks."""
+        if self._signals is not None:
+            with suppress(OSError):  # if it does not read, it is stuck
+                os.write(self._signals, b"%d %d\n" % (number, rank))
+
+    def finish(self, within_s: float) -> None:
+        """Remove the container, if it does not end by itself within these seconds."""
+        self._remove_at = min(self._remove_at, time.monotonic() + within_s)
 
     def abandon(self) -> None:
-        """Remove the container, whatever happened to this process."""
-        if not self.over:
-            with suppress(RuntimeError):
-                self._container.abandon()
+        """Remove it now, whatever happened to this process."""
+        child = self._child
+        if child is not None and child.returncode is None:
+            processes.kill_session(child.pid)
+        if self._docker is not None and (child is None or child.returncode != 0):
+            processes.remove_container(*self._docker)
 
-    # -- start ---------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Remove what the starter of a killed container may have left, where the container shares the host's /tmp."""
+        if self._signals is not None:  # a starter that still runs reads its end
+            os.close(self._signals)
+            self._signals = None
+        list(temporary.remove_leftovers(temporary.SHORT))
 
-    def _on_started(self, task: container_kinds.ContainerOperation) -> None:
-        try:
-            task.result()
-        except RuntimeError as error:
-            self._container_failed(f"could not be started: {error}")
-            return
-        self._messages.note(f"{self._container.name} started")
-        self._connect_by = time.monotonic() + _CONNECT_S
-        if self._ending:
+    # -- files in the round's folder -----------------------------------------------------------------------
+
+    @property
+    def _log(self) -> Path:
+        return self._folder.path / CONTAINER_LOG
+
+    def _make_files(self) -> None:
+        """Make the files that the starter reads and writes. Only the user reads the order: it has all variables."""
+        for name in (RANKS, SIGNALS, STARTER, STARTER_BEATS):
+            with suppress(FileNotFoundError):
+                (self._folder.path / name).unlink()
+        with open(os.open(RANKS, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump({**self._order, "limits_memory": self._docker is not None}, file)
+        os.mkfifo(SIGNALS, 0o600)
+        # This process also reads, so that it may write before the starter reads. Its end is the end of the pipe.
+        self._signals = os.open(SIGNALS, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._reports = open(STARTER, "w+b", buffering=0)  # noqa: SIM115, PTH123
+
+    def _read_reports(self) -> Sequence[Report]:
+        if self._reports is None:
+            return []
+        *lines, self._unread = (self._unread + self._reports.read()).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def _takes(self, report: Report) -> bool:
+        """Act on a report of the container itself; return True for one about the ranks."""
+        if report["type"] == "over":
             self._remove()
+        elif report["type"] == "container":
+            self._fail(str(report["sentence"]))
         else:
-            self._timer.after(_POLL_S, self._check_connected)
+            return True
+        return False
 
-    def _check_connected(self) -> None:
-        if self._peer is None and not self._removing:
-            self._task = self._container.state(), self._on_state
+    # -- the container's end -------------------------------------------------------------------------------
 
-    def _on_state(self, task: container_kinds.ContainerOperation) -> None:
-        """Wait for the agent of a container that is running, up to the deadline."""
-        state = self._state_of(task)
-        if self._peer is not None or self._removing:
-            return
-        if self._ending:
+    def _fail(self, sentence: str) -> None:
+        if not self._removing:
+            self._failure = sentence
             self._remove()
-        elif state["running"] is False:
-            self._container_failed(state["sentence"])
-        elif time.monotonic() > self._connect_by:
-            problem = f"is running, but its agent did not connect within {_CONNECT_S:g} s"
-            self._container_failed(problem + state["last_line"])
-        else:
-            self._timer.after(_POLL_S, self._check_connected)
-
-    def _accept(self) -> None:
-        if self._listener is None or self._peer is not None or not self._listener.accepted:
-            return
-        self._peer = self._listener.accepted.pop(0)
-        self._link.others.append(self._peer)
-        self._close_listener()
-        self._send({"op": "hello", "lease_s": 0})
-        # The agent on the host has already done the rest of the order.
-        done = {"container": None, "monitors": None, "clear_caches": False, "files": None}
-        self._send({**self._order, **done, "limits_memory": self._container.limits_memory})
-
-    def _close_listener(self) -> None:
-        if self._listener is not None:
-            self._link.others.remove(self._listener)
-            self._listener.close()
-            self._listener = None
-
-    # -- while it runs -------------------------------------------------------------------------------------
-
-    def _relay(self, peer: MessageConnection) -> None:
-        """Forward the messages of the inner agent; the link to the controller numbers them again."""
-        previous_seq = self._last_seq
-        for message in peer.messages():
-            self._forward(message)
-        if self._last_seq > previous_seq:
-            self._send({"op": "ack", "seq": self._last_seq})
-        if peer.ended and not self._removing and self._task is None:
-            self._disconnect()
-            self._task = self._container.end_state(), self._on_end
 
     def _check_silence(self, passed_s: float) -> None:
-        """Remove the container if its agent no longer sends messages, or if only its program has ended."""
-        if self._peer is not None and self._container.gone and not self._removing and self._task is None:
-            self._disconnect()
-            self._task = self._container.end_state(), self._on_end
-            return
-        if self._peer is None or self._removing or self._last_seq != self._previous_seq:
-            self._silent_s, self._previous_seq = 0.0, self._last_seq
-            return
-        self._silent_s = silence.longer(self._silent_s, passed_s)
-        if self._silent_s >= silence.CONTAINER_S:
-            silent = f"has sent nothing for {silence.CONTAINER_S:g} s"
-            self._container_failed(f"{silent}: it is paused, or stuck in the kernel")
-
-    def _forward(self, message: Message) -> None:
-        body = dict(message)
-        kind = body.get("type")
-        if kind == "error":
-            self.fail("container", None, f"the agent in the container refused an order: {body.get('sentence')}")
-            self.end("the agent in the container refused an order")
-        if "seq" not in body:
-            return
-        self._last_seq = int(body.pop("seq"))
-        if kind == "over":
-            self._remove()
-        elif kind == "fault":
-            self.fail(str(body["kind"]), body.get("rank"), str(body["sentence"]))
-        elif kind == "exit":
-            self._not_ended.discard(int(body["rank"]))
-            self._messages.send_exit(body)
-        else:
-            (self._messages.tell if kind == "beat" else self._messages.send)(body)
-
-    def _beat(self) -> None:
-        """Send beats to the controller until the inner agent does."""
-        if self._peer is None and not self.over:
-            self._messages.alive()
-            self._timer.after(_BEAT_S, self._beat)
-
-    def _on_end(self, task: container_kinds.ContainerOperation) -> None:
-        state = self._state_of(task)
-        self._container_failed("is running, but its agent ended" if state["running"] else state["sentence"])
-
-    def _container_failed(self, problem: str) -> None:
-        ranks = sorted(self._not_ended)
-        names = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}" if ranks else "all ranks"
-        self.fail("container", ranks[0] if ranks else None, f"the container of {names} {problem}")
-        self._remove()
-
-    # -- end -----------------------------------------------------------------------------------------------
+        self._heartbeat.read(passed_s)
+        if self._heartbeat.beat is None:
+            if self._heartbeat.idle_s >= silence.STARTER_S:
+                self._fail(f"is running, but its starter did not begin within {silence.STARTER_S:g} s")
+        elif self._heartbeat.idle_s >= silence.CONTAINER_S:
+            silent = f"has shown no sign of life for {silence.CONTAINER_S:g} s"
+            self._fail(f"{silent}: it is paused, or stuck in the kernel")
 
     def _remove(self) -> None:
         if self._removing:
             return
         self._removing = True
-        self._send({"op": "leave"})
-        self._give_up_at = time.monotonic() + _REMOVE_FOR_S
-        self._try_to_remove()
+        if self._child is not None and self._child.returncode is None:
+            os.kill(self._child.pid, signal.SIGTERM)
+            self._timer.after(_TERM_S if self._docker is None else _DOCKER_TERM_S, self._kill)
 
-    def _try_to_remove(self) -> None:
-        if self._task is not None:  # the previous operation has not ended yet
-            self._timer.after(0.05, self._try_to_remove)
+    def _kill(self) -> None:
+        if self._child is not None and not self.over:
+            processes.kill_session(self._child.pid)
+
+    def _reap(self) -> None:
+        child = self._child
+        if child is None:
             return
-        self._task = self._container.remove(), self._on_removed
+        processes.kill_session(child.pid)  # what it left, for example the process that mounts the image
+        code = child.wait()
+        self._reaper.forget(child.pid)
+        is_killed = code < 0 or code > 128
+        killed = f"was killed by signal {-code if code < 0 else code - 128}"
+        self._fail(killed if is_killed else f"ended with exit code {code}")
 
-    def _on_removed(self, task: container_kinds.ContainerOperation) -> None:
-        try:
-            task.result()
-        except RuntimeError as error:
-            self._retry_removal(str(error))
-            return
-        self._messages.note(f"{self._container.name} removed")
-        self._finish()
+    def _last_line(self) -> str:
+        lines = [line.strip() for line in rank_health.last_lines(self._log) if line.strip()]
+        return f"; its last line: {lines[-1][:300]}" if lines else ""
 
-    def _retry_removal(self, reason: str) -> None:
-        late = time.monotonic() > self._give_up_at
-        if late or not self._warned:
-            self._warned = True
-            problem = "remains until the next run on this host removes it" if late else "cannot be removed yet"
-            self._messages.warning(f"{self._container.name} {problem}: {reason}")
-        if late:
-            self._finish()
-        else:
-            self._timer.after(1.0, self._try_to_remove)
 
-    def _finish(self) -> None:
-        self._disconnect()
-        self._close_listener()
-        for rank in sorted(self._not_ended):
-            self._messages.exit(rank, cause="stopped" if self._ending else "crash")
-        self.over = True
-
-    # -- helpers -------------------------------------------------------------------------------------------
-
-    def _state_of(self, task: container_kinds.ContainerOperation) -> dict[str, Any]:
-        try:
-            state: dict[str, Any] = task.result()
-        except RuntimeError as error:
-            return {"running": None, "sentence": f"ended, and the reason is not known: {error}", "last_line": ""}
-        return state
-
-    def _send(self, message: Message) -> None:
-        if self._peer is not None:
-            self._peer.send(json.dumps(message).encode() + b"\n")
-
-    def _disconnect(self) -> None:
-        if self._peer is not None:
-            if self._peer in self._link.others:
-                self._link.others.remove(self._peer)
-            self._peer.close()
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

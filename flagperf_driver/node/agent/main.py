@@ -3,7 +3,6 @@
 Start it with ``python -m flagperf_driver.node.agent.main``. The controller sends orders as JSON lines on stdin; the
 agent replies on stdout. If that connection breaks, the controller can attach again through a socket (connections.py).
 The agent ends when the controller has collected everything, or has been unreachable for longer than the lease.
-``--inner FOLDER`` starts the agent inside a container (container.py).
 The agent does its work in one thread; another, which is confined, starts the ranks (confinement.py).
 """
 
@@ -16,22 +15,22 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Callable, Union
+from typing import Callable
 
-from flagperf_driver.node import device_lease, processes, temporary
+from flagperf_driver.node import device_lease, processes
 from flagperf_driver.node.agent import caches
 from flagperf_driver.node.agent.archive import Archive, LogLimits, pack, pack_summary
-from flagperf_driver.node.agent.connections import ControllerLink, Message, MessageConnection, connect, error_message
-from flagperf_driver.node.agent.container import ContainerSupervisor
-from flagperf_driver.node.agent.messages import Messages, now_ms
-from flagperf_driver.node.agent.ranks import Ranks, StartError, read_orders
+from flagperf_driver.node.agent.connections import ControllerLink, Message, MessageConnection, error_message
+from flagperf_driver.node.agent.container import Container
+from flagperf_driver.node.agent.messages import Messages
+from flagperf_driver.node.agent.ranks import Ranks
 from flagperf_driver.node.agent.sampler_process import SamplerProcess
-from flagperf_driver.node.agent.timer import Timer
+from flagperf_driver.node.agent.starter import Starter, StartError, read_orders
+from flagperf_driver.node.agent.timer import Timer, now_ms
 from flagperf_driver.node.confinement import shared_memory
 from flagperf_driver.node.deployed_code import CODE_ROOT
-from flagperf_driver.node.folder import INNER_SOCKET, SOCKET, STATE, FolderError, LogFolder, default_folder
+from flagperf_driver.node.folder import SOCKET, STATE, FolderError, LogFolder, default_folder
 from flagperf_driver.node.sampling import series, topology
-from flagperf_driver.node.temporary import Temporary
 from flagperf_driver.ports import free_port
 
 _TICK_S = 0.1
@@ -45,25 +44,20 @@ class OrderRefused(Exception):
     """The order cannot be followed; the text is the reason."""
 
 
-Supervisor = Union[Ranks, ContainerSupervisor]
-"""Supervises the ranks, on the host or in a container; it is over when the end of every rank has been reported."""
-
-
 class AgentRound:
     """One round, from the lease of its devices to the last byte of its logs."""
 
-    def __init__(self, folder: LogFolder, link: ControllerLink, lock: int | None) -> None:
+    def __init__(self, folder: LogFolder, link: ControllerLink, lock: int) -> None:
         self.folder = folder
         self.over = False
         self._link = link
-        self._messages = Messages(folder, link, inner=lock is None)
-        self._lock = lock  # on the folder; None for the agent in a container
+        self._messages = Messages(folder, link)
+        self._lock = lock  # on the folder
         self._lease: device_lease.Lease | None = None
         self._reaper: processes.Reaper | None = None
-        self._temporary: Temporary | None = None
         self._caches: processes.BackgroundTask | None = None
         self._sampler: SamplerProcess | None = None
-        self._supervisor: Supervisor | None = None
+        self._ranks: Ranks | None = None
         self._archives: dict[str, Archive] = {}  # by what they contain
         self._started_ns = 0
         self._timer = Timer()
@@ -126,23 +120,19 @@ class AgentRound:
         # By the clock of files, which is a few milliseconds behind.
         self._started_ns = (self.folder.path / STATE).stat().st_mtime_ns
         # The reaper keeps the locks: devices are not free while it still kills remaining processes of the ranks.
-        locks = [*(self._lease.fds if self._lease is not None else ()), *([self._lock] if self._lock else [])]
+        locks = [*(self._lease.fds if self._lease is not None else ()), self._lock]
         self._reaper = processes.Reaper(locks)
         self._reaper.guard_shared_memory(self._started_ns)
         try:
-            self._supervisor = self._prepare(order, self._reaper)
-        except FolderError as error:
-            self._messages.fault("start", None, str(error))
-            self._end()
-            return
+            self._ranks = self._prepare(order, self._reaper)
         except (StartError, OSError) as error:
             self._messages.fault("start", None, f"invalid start message: {error}")
             self._end()
             return
         if self._caches is None:
-            self._supervisor.start()
+            self._ranks.start()
 
-    def _prepare(self, order: Message, reaper: processes.Reaper) -> Supervisor:
+    def _prepare(self, order: Message, reaper: processes.Reaper) -> Ranks:
         """Prepare everything that the ranks need before they start."""
         for name, content in dict(order.get("files") or {}).items():
             (self.folder.path / name).write_text(content, "utf-8")
@@ -152,30 +142,28 @@ class AgentRound:
         if order.get("monitors"):
             self._sampler = SamplerProcess(order["monitors"], self._messages.warning)
             self._sample_timer.every(float(order["samples_s"]), lambda _: self._messages.samples(self._samples.read()))
-        if order.get("container"):
-            return ContainerSupervisor(order, orders, self._messages, self._link, reaper)
-        self._temporary = Temporary(bool(order.get("vendor_code")))
-        reaper.guard_folder(self._temporary.path)
-        return Ranks(orders, self._messages, reaper, self._temporary, own_limit=bool(order.get("limits_memory")))
+        in_container = bool(order.get("container"))
+        starter = Container(order, self.folder, reaper) if in_container else Starter(orders, self.folder.path, reaper)
+        return Ranks(orders, self._messages, starter)
 
     def stop(self, reason: str) -> None:
         """End the ranks, if they were started."""
         if self._caches is not None:
             self._end()
-        elif self._supervisor is not None and not self._supervisor.over:
-            self._supervisor.end(reason)
+        elif self._ranks is not None and not self._ranks.over:
+            self._ranks.end(reason)
 
     def strike(self, rank: int | None) -> None:
         """Kill a rank, or everything of the round, as --drill asks."""
         if rank is None:
             os.kill(os.getpid(), signal.SIGKILL)  # the ranks die with this process
-        elif self._supervisor is not None:
-            self._supervisor.strike(rank)
+        elif self._ranks is not None:
+            self._ranks.strike(rank)
 
     def fail(self, kind: str, sentence: str) -> None:
         """Report a fault that does not belong to a rank."""
-        if self._supervisor is not None and self.running:
-            self._supervisor.fail(kind, None, sentence)
+        if self._ranks is not None and self.running:
+            self._ranks.fail(kind, None, sentence)
 
     def process(self) -> None:
         """Do everything that is due now; called often, and immediately after input or the end of a process."""
@@ -189,12 +177,12 @@ class AgentRound:
             self._give_up(error)
 
     def _process_ranks(self) -> None:
-        assert self._supervisor is not None
+        assert self._ranks is not None
         if self._caches is not None:
-            self._start_when_cleared(self._supervisor, self._caches)
-        elif not self._supervisor.over:
-            self._supervisor.process()
-        over = self._caches is None and self._supervisor.over  # not while ranks wait for the caches to be cleared
+            self._start_when_cleared(self._ranks, self._caches)
+        elif not self._ranks.over:
+            self._ranks.process()
+        over = self._caches is None and self._ranks.over  # not while ranks wait for the caches to be cleared
         if self._sampler is not None:
             if over:
                 self._sampler.end()
@@ -203,7 +191,7 @@ class AgentRound:
         if over and (self._sampler is None or self._sampler.ended):
             self._end()
 
-    def _start_when_cleared(self, supervisor: Supervisor, caches: processes.BackgroundTask) -> None:
+    def _start_when_cleared(self, ranks: Ranks, caches: processes.BackgroundTask) -> None:
         if not caches.ended():  # a terabyte of page cache takes minutes
             self._timer.run_due_calls()
             return
@@ -212,7 +200,7 @@ class AgentRound:
             caches.result()
         except RuntimeError as error:
             self._messages.warning(f"the host's caches could not be cleared: {error}")
-        supervisor.start()
+        ranks.start()
 
     def _give_up(self, error: Exception) -> None:
         import traceback  # slow to import, and needed only here
@@ -225,24 +213,19 @@ class AgentRound:
 
     def _end(self) -> None:
         """Kill all remaining processes, release all locks, and report that the round is over."""
-        for part in (self._supervisor, self._sampler):
+        for part in (self._ranks, self._sampler):
             if part is not None:
                 part.abandon()
         assert self._reaper is not None
         processes.kill_children(except_pid=self._reaper.pid)
         shared_memory.remove(self._started_ns)
-        if isinstance(self._supervisor, ContainerSupervisor):
-            # The agent of a killed container may have left its folder, where the container shares the host's /tmp.
-            list(temporary.remove_leftovers(temporary.SHORT))
-        if self._temporary is not None and not self._temporary.remove():
-            self._messages.warning(f"the ranks' temporary folder {self._temporary.path} could not be removed")
+        if self._ranks is not None:
+            self._ranks.close()
         self._reaper.dismiss()
         self._release()
         self.over = True
         ended_ms = now_ms()
         self.folder.update_state(state="over", ended_ms=ended_ms)
-        if self._lock is None:
-            self.folder.give_to_owner()
         self._messages.over(ended_ms)
 
     # -- logs ----------------------------------------------------------------------------------------------
@@ -267,9 +250,8 @@ class AgentRound:
 class Agent:
     """Follow the controller's orders for one round on this host, from the first to the last."""
 
-    def __init__(self, link: ControllerLink, inner: Path | None = None) -> None:
+    def __init__(self, link: ControllerLink) -> None:
         self._link = link
-        self._inner = inner
         self._round: AgentRound | None = None
         self._lease_s = 0.0
         self._lost = False
@@ -329,7 +311,10 @@ class Agent:
             raise OrderRefused("this agent already has a round")
         lease_s = float(order.get("lease_s", 0))
         silence_s = float(order["silence_s"]) if order.get("silence_s") is not None else None
-        folder, lock = self._folder(order)
+        log_dir = order.get("log_dir")
+        folder = LogFolder(Path(log_dir) if log_dir is not None else default_folder(str(order.get("name"))))
+        lock = folder.take()
+        self._link.listen(SOCKET)
         own = AgentRound(folder, self._link, lock)
         if folder.write_error is not None:
             if folder.is_bare():
@@ -350,16 +335,6 @@ class Agent:
                 "host": os.uname().nodename,
             }
         )
-
-    def _folder(self, order: Message) -> tuple[LogFolder, int | None]:
-        """Return the log folder and its lock. Of a round in a container, the agent on the host has the lock."""
-        if self._inner is not None:
-            return LogFolder(self._inner), None
-        log_dir = order.get("log_dir")
-        folder = LogFolder(Path(log_dir) if log_dir is not None else default_folder(str(order.get("name"))))
-        lock = folder.take()
-        self._link.listen(SOCKET)
-        return folder, lock
 
     def _leave(self, order: Message) -> None:
         self._remove = self._remove or bool(order.get("remove"))
@@ -394,7 +369,7 @@ class Agent:
                 self._round.stop(reason)
 
     def _finish(self) -> None:
-        if self._round is not None and self._inner is None:
+        if self._round is not None:
             folder = self._round.folder
             if self._round.waiting:
                 from flagperf_driver.node import orphans  # only this case needs it
@@ -416,13 +391,9 @@ class Agent:
             self._round.folder.note(text)
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     processes.adopt_orphans()
     processes.allow_descriptors()
-    if arguments[:1] == ["--inner"]:
-        os.chdir(arguments[1])
-        Agent(ControllerLink(connect(INNER_SOCKET)), Path(arguments[1])).serve()
-        return 0
     # The protocol uses its own descriptor, so that a stray print() cannot corrupt it.
     outgoing = os.dup(1)
     os.dup2(2, 1)
@@ -433,4 +404,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

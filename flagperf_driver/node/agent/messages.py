@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Mapping, Sequence
 
 from flagperf_driver import layout
 from flagperf_driver.node.agent.connections import ControllerLink, Message
+from flagperf_driver.node.agent.timer import now_ms
 from flagperf_driver.node.folder import LogFolder
 
 
@@ -17,11 +17,9 @@ class Messages:
     The last message has the ranks that ended well: with many hosts, each message costs the controller.
     """
 
-    def __init__(self, folder: LogFolder, link: ControllerLink, *, inner: bool = False) -> None:
-        """``inner``: of the agent in a container, whose messages another agent forwards and therefore sends at once."""
+    def __init__(self, folder: LogFolder, link: ControllerLink) -> None:
         self.folder = folder
         self._link = link
-        self._inner = inner
         self._fault = False
         self._ended_well: list[int] = []
 
@@ -35,9 +33,7 @@ class Messages:
 
     def tell(self, message: Message) -> None:
         """Send a message that soon loses its value; it is not kept."""
-        if self._inner:  # the agent on the host waits for numbered messages
-            self.send(message)
-        elif self.connected:
+        if self.connected:
             self._link.reply(message)
 
     def alive(self) -> None:
@@ -80,18 +76,10 @@ class Messages:
         times = {"pid": pid, "started_ms": started_ms, "ended_ms": now_ms()}
         self.folder.write(layout.rank_exit(rank), json.dumps({**end, **times}) + "\n")
         self.note(f"rank {rank} ended: code {code}, signal {signal}, cause {cause}")
-        self.send_exit({"type": "exit", **end, "finished": finished, "last_lines": list(last_lines)})
-
-    def send_exit(self, message: Message) -> None:
-        """Send how a rank ended, now or with the last message."""
-        if message["code"] == 0 and message["finished"] and not self._inner:
-            self._ended_well.append(message["rank"])
+        if code == 0 and finished:
+            self._ended_well.append(rank)
         else:
-            self.send(message)
+            self.send({"type": "exit", **end, "finished": finished, "last_lines": list(last_lines)})
 
     def over(self, ended_ms: int) -> None:
         self.send({"type": "over", "ended_ms": ended_ms, "ended_well": self._ended_well})
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

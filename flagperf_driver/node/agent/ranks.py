@@ -1,44 +1,36 @@
-"""Start one round's ranks on this host, supervise them, and end all their processes.
+"""Follow one round's ranks on this host, from the first start to the last end, and end all their processes.
 
-The kernel kills the ranks when the thread that started them dies with this process. In a container a second agent
-does the same with the same code: see container.py.
+A starter starts and signals them: in this process (starter.py), or in a container (container.py).
 """
 
 from __future__ import annotations
 
 import json
-import math
-import os
 import signal
-import subprocess
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Union
 
 from flagperf_driver import layout
-from flagperf_driver.node import processes
-from flagperf_driver.node.agent import oom, rank_health
-from flagperf_driver.node.agent.messages import Messages, now_ms
+from flagperf_driver.node.agent import rank_health
+from flagperf_driver.node.agent.container import Container
+from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.milestones import SCHEMA
+from flagperf_driver.node.agent.starter import RankOrders, Report, Starter
 from flagperf_driver.node.agent.timer import Timer
-from flagperf_driver.node.confinement import ConfinedThread, Permissions, shared_memory
-from flagperf_driver.node.sampling import topology
-from flagperf_driver.node.temporary import Temporary
-from flagperf_driver.rank_process import RankProcess
 
 _TICK_S = 0.2
 _HEARTBEAT_S = 0.5
 _TRACES_S = 0.7  # time for a rank to write its stacks after SIGUSR1
 _KILLED_S = 15.0  # a process that is still alive so long after SIGKILL is stuck in the kernel
+_CLEAN_UP_S = 20.0  # time for a container to end after its last rank
 _FULL_DISK_BYTES = 1 << 16  # a disk with less free space is considered full
+AnyStarter = Union[Starter, Container]
 
 
 class StartedRank(NamedTuple):
     """A rank whose process was started and is not reaped. It may have ended, or the agent may be ending it."""
 
     followed: rank_health.FollowedRank
-    child: subprocess.Popen[bytes]
+    pid: int  # in its container
     started_ms: int
 
 
@@ -47,34 +39,29 @@ class EndedRank(NamedTuple):
 
     started: StartedRank
     code: int  # below 0: the signal that killed the process
+    memory: str | None  # which memory ran out when it was killed
     cause: str | None  # None: the agent did not end the rank
 
 
 class Ranks:
     """One round's ranks on this host, from the start of the first to the end of the last.
 
-    All ranks are followed. A rank is started, and then ended. The round is over when no rank is started.
-    From the moment when the agent ends the ranks, ``_ending`` has the cause of each rank that was started then.
+    All ranks are followed. A rank waits, is started, and then ended. The round is over when no rank waits or is
+    started, and the starter is over. From the moment when the agent ends the ranks, ``_ending`` has the cause of each
+    rank that had not ended then.
     """
 
-    def __init__(
-        self,
-        orders: RankOrders,
-        messages: Messages,
-        reaper: processes.Reaper,
-        temporary: Temporary,
-        own_limit: bool = False,
-    ) -> None:
+    def __init__(self, orders: RankOrders, messages: Messages, starter: AnyStarter) -> None:
         self._orders = orders
-        self._temporary = temporary
-        self._not_confined: str | None = None
         self._messages = messages
         self._folder = messages.folder
-        self._reaper = reaper
+        self._starter = starter
+        self._not_confined: str | None = "the ranks were not started"
         self._followed: dict[int, rank_health.FollowedRank] = {}
+        self._waiting: list[int] = [order.rank for order in orders.ranks]
         self._started: dict[int, StartedRank] = {}
         self._ending: Mapping[int, str] | None = None
-        self._memory_cause = partial(oom.cause, oom.count(), own_limit)  # own_limit: a memory limit is the container's
+        self._timeouts = rank_health.Timeouts(orders.init_s, orders.hang_s)
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._read_logs())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
@@ -84,25 +71,33 @@ class Ranks:
 
     @property
     def over(self) -> bool:
-        return not self._started
+        return not self._left and self._starter.over
+
+    @property
+    def _left(self) -> list[int]:
+        """The ranks that have not ended."""
+        return [*self._started, *self._waiting]
 
     def start(self) -> None:
         """Start all ranks; if one cannot be started, end the others."""
-        for order in self._orders.ranks:
-            self._followed[order.rank] = rank_health.FollowedRank(
-                order.rank, self._messages, every_record=not self._followed, show=self._orders.show
+        for rank in self._waiting:
+            self._followed[rank] = rank_health.FollowedRank(
+                rank, self._messages, every_record=not self._followed, show=self._orders.show
             )
-        confined = ConfinedThread(self._limits())
-        self._not_confined = confined.problem
-        for order in self._orders.ranks:
-            if not self._start(order, confined):
-                break
-        self._timer.after(self._orders.round_s, self._on_round_timeout)
-        self._finish_if_over()
+        self._starter.start()
+        self.process()
 
     def process(self) -> None:
         """Do everything that is due now; called often, and immediately after a child has ended."""
-        self._handle_ended()
+        reports = self._starter.reports()
+        for report in reports:
+            self._take(report)
+        ended = [self._take_end(report) for report in reports if report["type"] == "ended"]
+        if ended:
+            self._read_logs()
+        # Report first the rank that most probably made the others fail.
+        for rank in sorted(ended, key=_fault_order):
+            self._report_end(rank)
         self._timer.run_due_calls()
         self._finish_if_over()
 
@@ -118,64 +113,62 @@ class Ranks:
 
     def abandon(self) -> None:
         """Kill all processes of all ranks, whatever happened to this process."""
-        for rank in self._started.values():
-            processes.kill_session(rank.child.pid)
+        self._starter.abandon()
+
+    def close(self) -> None:
+        """Remove what the ranks left, after the end of all processes."""
+        self._starter.close()
+        for report in self._starter.reports():
+            self._take(report)
 
     def _finish_if_over(self) -> None:
         if self._folder.write_error is not None and self._ending is None:
             self.fail("disk", None, self._folder.write_error)
             self._end_all()
+        if self._starter.over:
+            self._report_lost()
+        if not self._left:
+            self._starter.finish(_CLEAN_UP_S)
         if self.over:
             self._read_logs(to_the_end=True)
             ranks = {str(rank): followed.milestones.to_json() for rank, followed in self._followed.items()}
             seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": self._not_confined}
             self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
 
-    def _start(self, order: RankProcess, confined: ConfinedThread) -> bool:
-        try:
-            log = self._folder.path / layout.rank_log(order.rank)
-            env, cores = order.environment(os.environ, self._temporary.env), self._cores(order)
-            child = processes.spawn(order.argv, env, order.cwd, log, cores, confined)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._cannot_start(order, error)
-            return False
-        self._reaper.guard(child.pid)
-        self._started[order.rank] = StartedRank(self._followed[order.rank], child, now_ms())
-        self._messages.note(f"rank {order.rank} started, pid {child.pid}: {json.dumps(list(order.argv))}")
-        return True
+    # -- what the starter reports --------------------------------------------------------------------------
 
-    def _cores(self, order: RankProcess) -> Sequence[int]:
-        """Return the ordered cores that this process may use: a container or a scheduler may withhold some."""
-        allowed = os.sched_getaffinity(0)
-        missing = [cpu for cpu in order.cpus if cpu not in allowed]
-        if missing:
-            self._messages.warning(
-                f"rank {order.rank} should be bound to the cores {topology.as_list(order.cpus)}, "
-                f"but this process may not use {topology.as_list(missing)}"
-            )
-        return [cpu for cpu in order.cpus if cpu in allowed]
+    def _take(self, report: Report) -> None:
+        kind = report["type"]
+        if kind == "started":
+            self._take_start(report)
+        elif kind == "not_started":
+            self._cannot_start(report["rank"], report["problem"])
+        elif kind == "confined":
+            self._not_confined = report["problem"]
+        elif kind == "warning":
+            self._messages.warning(report["sentence"])
+        elif kind == "container":
+            self._end_with_container(report["sentence"])
 
-    def _limits(self) -> Permissions:
-        for path in self._orders.writable:
-            with suppress(OSError):  # the rank reports that it cannot use the folder
-                Path(path).mkdir(parents=True, exist_ok=True)
-        return Permissions(
-            writable=[
-                str(self._temporary.path),
-                str(self._temporary.cache),
-                shared_memory.FOLDER,
-                *self._orders.writable,
-            ],
-            without_links=[str(self._folder.path)],
-            hidden=[*map(str, self._temporary.others), *self._orders.hidden],
-            processes=True,
-        )
+    def _take_start(self, report: Report) -> None:
+        rank, pid = report["rank"], report["pid"]
+        if rank == self._orders.ranks[0].rank:
+            self._timer.after(self._orders.round_s, self._on_round_timeout)
+        self._waiting.remove(rank)
+        self._started[rank] = StartedRank(self._followed[rank], pid, report["started_ms"])
+        self._messages.note(f"rank {rank} started, pid {pid}: {json.dumps(report['argv'])}")
 
-    def _cannot_start(self, order: RankProcess, error: Exception) -> None:
-        problem = "{}: {}".format(getattr(error, "filename", None) or order.argv[0], _reason(error))
-        self.fail("start", order.rank, f"rank {order.rank} could not be started: {problem}")
-        self._messages.exit(order.rank, cause="crash")
+    def _cannot_start(self, rank: int, problem: str) -> None:
+        self.fail("start", rank, f"rank {rank} could not be started: {problem}")
+        self._messages.exit(rank, cause="crash")
+        self._waiting = []
         self._end_all()
+
+    def _end_with_container(self, sentence: str) -> None:
+        ranks = sorted(self._left)
+        names = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}" if ranks else "all ranks"
+        self.fail("container", ranks[0] if ranks else None, f"the container of {names} {sentence}")
+        self._ending = self._ending or dict.fromkeys(ranks, "crash")
 
     def _on_round_timeout(self) -> None:
         if self._ending is not None:
@@ -195,7 +188,7 @@ class Ranks:
         alive = {number: rank.followed.heartbeat for number, rank in self._started.items()}
         for heartbeat in alive.values():
             heartbeat.read(passed_s)
-        if self._ending is None and (hung := rank_health.find_hung_rank(alive, self._orders.limits)) is not None:
+        if self._ending is None and (hung := rank_health.find_hung_rank(alive, self._timeouts)) is not None:
             self._end_hung(hung)
 
     def _send_beats(self) -> None:
@@ -214,29 +207,17 @@ class Ranks:
         lines = self._followed[hung.rank].last_lines()
         last_line = f"; its last line: {lines[-1].strip()}" if lines else ""
         self.fail(hung.kind, hung.rank, hung.sentence + last_line)
-        for rank in self._started.values():
-            processes.signal_session(rank.child.pid, signal.SIGUSR1, only_catchers=True)
+        self._starter.signal(signal.SIGUSR1)
         cause = "hang" if hung.kind == "hang" else "timeout"
-        self._end({**dict.fromkeys(self._started, "stopped"), hung.rank: cause}, _TRACES_S)
+        self._end({**dict.fromkeys(self._left, "stopped"), hung.rank: cause}, _TRACES_S)
 
     # -- the ranks' end ------------------------------------------------------------------------------------
 
-    def _handle_ended(self) -> None:
-        """Handle the ranks that have ended; report first the rank that most probably made the others fail."""
-        exited = [rank for rank in self._started.values() if processes.has_ended(rank.child.pid)]
-        ended = [self._reap(rank) for rank in exited]
-        if ended:
-            self._read_logs()
-        for rank in sorted(ended, key=_fault_order):
-            self._report_end(rank)
-
-    def _reap(self, rank: StartedRank) -> EndedRank:
-        processes.kill_session(rank.child.pid)
-        code, number = rank.child.wait(), rank.followed.rank
-        self._reaper.forget(rank.child.pid)
-        del self._started[number]
+    def _take_end(self, report: Report) -> EndedRank:
+        number = report["rank"]
+        rank = self._started.pop(number)
         rank.followed.read_log(to_the_end=True)
-        return EndedRank(rank, code, (self._ending or {}).get(number))
+        return EndedRank(rank, report["code"], report["memory"], (self._ending or {}).get(number))
 
     def _report_end(self, rank: EndedRank) -> None:
         code = rank.code
@@ -253,7 +234,7 @@ class Ranks:
         """Return the kind of fault, the rank and the sentence. A rank that cannot write cannot log that either."""
         followed, code = rank.started.followed, rank.code
         number, error = followed.rank, followed.error
-        how = f"ended with exit code {code}" if code > 0 else f"was killed by {self._signal_with_cause(-code)}"
+        how = f"ended with exit code {code}" if code > 0 else f"was killed by {_signal_with_cause(-code, rank.memory)}"
         if error is not None:
             reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
             return "crash", number, f"rank {number} {how}: {reason}"
@@ -262,14 +243,8 @@ class Ranks:
             return "disk", number, f"{sentence}; the disk of {self._folder.path} is full"
         return "crash", number, sentence
 
-    def _signal_with_cause(self, number: int) -> str:
-        name = _signal_name(number)
-        if number != signal.SIGKILL:
-            return name
-        return "{} ({})".format(name, self._memory_cause() or "kill -9 by a user or a program")
-
     def _end_all(self, cause: str = "stopped") -> None:
-        self._end(dict.fromkeys(self._started, cause))
+        self._end(dict.fromkeys(self._left, cause))
 
     def _end(self, causes: Mapping[int, str], delay_s: float = 0.0) -> None:
         """End every remaining rank: send SIGTERM, and SIGKILL after the grace period."""
@@ -278,29 +253,36 @@ class Ranks:
         self._ending = causes
         self._timer.after(delay_s, self._terminate)
         self._timer.after(delay_s + self._orders.grace_s, self._kill)
-        self._timer.after(delay_s + self._orders.grace_s + _KILLED_S, lambda: self._give_up(causes))
+        self._timer.after(delay_s + self._orders.grace_s + _KILLED_S, self._give_up)
 
     def _terminate(self) -> None:
-        for rank in self._started.values():
-            processes.signal_session(rank.child.pid, signal.SIGTERM)
-            # A stopped process handles SIGTERM only after SIGCONT.
-            processes.signal_session(rank.child.pid, signal.SIGCONT)
+        self._starter.signal(signal.SIGTERM)
+        if not self._started:  # then the container of those that wait need not begin
+            self._starter.finish(0)
 
     def strike(self, rank: int) -> None:
         """Kill a rank, as if somebody did; the agent did not end it."""
-        if rank in self._started:
-            processes.kill_session(self._started[rank].child.pid)
+        self._starter.signal(signal.SIGKILL, rank)
 
     def _kill(self) -> None:
-        for number, rank in self._started.items():
+        for number in self._started:
             self._messages.note(f"rank {number} ignored SIGTERM and is killed")
-            processes.kill_session(rank.child.pid)
+        self._starter.signal(signal.SIGKILL)
 
-    def _give_up(self, causes: Mapping[int, str]) -> None:
-        stuck, self._started = self._started, {}
-        for number, rank in stuck.items():
+    def _give_up(self) -> None:
+        for number in self._left:
             self._messages.note(f"rank {number} cannot be killed: it is stuck in the kernel")
-            self._send_exit(rank, None, None, causes[number])
+        self._report_lost()
+        self._starter.finish(0)
+
+    def _report_lost(self) -> None:
+        """Report the ranks that ended with their container, or cannot be killed."""
+        causes, started, waiting = self._ending or {}, self._started, self._waiting
+        self._started, self._waiting = {}, []
+        for number, rank in started.items():
+            self._send_exit(rank, None, None, causes.get(number, "crash"))
+        for number in waiting:
+            self._messages.exit(number, cause=causes.get(number, "crash"))
 
     def _send_exit(self, rank: StartedRank, code: int | None, name: str | None, cause: str | None) -> None:
         followed = rank.followed
@@ -309,7 +291,7 @@ class Ranks:
             code=code,
             signal=name,
             cause=cause,
-            pid=rank.child.pid,
+            pid=rank.pid,
             started_ms=rank.started_ms,
             finished=followed.finished,
             # They explain a failure.
@@ -320,6 +302,11 @@ class Ranks:
 def _fault_order(rank: EndedRank) -> tuple[bool, bool, float]:
     code, error = rank.code, rank.started.followed.error
     return code == 0, code > 0, error.time_ms if error is not None else float("inf")
+
+
+def _signal_with_cause(number: int, memory: str | None) -> str:
+    name = _signal_name(number)
+    return name if number != signal.SIGKILL else "{} ({})".format(name, memory or "kill -9 by a user or a program")
 
 
 def _signal_name(number: int) -> str:
@@ -333,52 +320,3 @@ def _one_line(text: object, longest: int = 400) -> str:
     lines = [line.strip() for line in str(text).splitlines() if line.strip()]
     whole = " | ".join(lines)
     return whole if len(whole) <= longest else whole[:longest] + "..."
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-class StartError(ValueError):
-    """The start message is invalid."""
-
-
-class RankOrders(NamedTuple):
-    """The ranks of the start message and the limits for them."""
-
-    ranks: Sequence[RankProcess]
-    limits: rank_health.Timeouts
-    round_s: float
-    grace_s: float
-    beat_s: float  # seconds between two reports of the ranks' progress to the controller
-    show: bool  # send every line of the ranks' logs to the controller
-    writable: Sequence[str]  # folders that ranks may change besides the round's own
-    hidden: Sequence[str]  # folders that ranks may not read: earlier rounds and runs
-
-
-def read_orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
-    """Check the start message; raise StartError with the problem."""
-    if not body.get("ranks"):
-        raise StartError("'ranks' is {}".format("empty" if "ranks" in body else "missing"))
-    try:
-        return _orders(body, log_dir)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StartError(f"{type(error).__name__}: {error}") from error
-
-
-def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
-    return RankOrders(
-        ranks=[RankProcess.from_json(entry, str(log_dir)) for entry in body["ranks"]],
-        limits=rank_health.Timeouts(_limit(body.get("init_timeout_s")), _limit(body.get("hang_timeout_s"))),
-        round_s=_limit(body.get("round_timeout_s")),
-        grace_s=float(body.get("grace_s", 3)),
-        beat_s=float(body["beat_s"]),
-        show=bool(body.get("show")),
-        writable=[str(path) for path in body.get("writable") or ()],
-        hidden=[str(path) for path in body.get("hidden") or ()],
-    )
-
-
-def _limit(seconds: object) -> float:
-    """Return the limit in seconds; infinity if it is missing."""
-    return math.inf if seconds is None else float(str(seconds))

@@ -1,9 +1,13 @@
-"""Scheduled calls for a process with a single thread."""
+"""The time of day, and scheduled calls for a process with a single thread."""
 
 from __future__ import annotations
 
 import time
 from typing import Callable
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Timer:

@@ -36,12 +36,13 @@ from pytest_flagperf.stored.round_dir import (
     first_training,
 )
 
-from .agents import GRACE_S, MODULE, Agents, HostAgent
+from .agents import GRACE_S, Agents, HostAgent
 from .collect import collect
 from .drill import Drill
 from .round_messages import first_fault, ranks, start_tracker, unfinished
 
 _log = logging.getLogger("flagperf.rounds")
+_STARTER = "flagperf_driver.node.agent.starter"
 Explain = Callable[[RoundFault, Iterable[str]], RoundFault]
 """Adds to the fault of a round why its hosts, given by their names, ended it."""
 
@@ -308,13 +309,13 @@ class RoundOrders:
         return {**self.plan.case_json(self.number, code_root), **self.identity}
 
     def _container(self, agent: HostAgent) -> Mapping[str, Any] | None:
-        """Create, but do not start, the container of this round's ranks; its main process is a second agent."""
+        """Create, but do not start, the container of this round's ranks; its program starts them."""
         interpreter, data_dir = self.interpreters[agent.name], self.plan.data_dir
         if interpreter.container is None:
             return None
         return interpreter.container.create(
             agent.host,
-            argv=[*module_argv(interpreter.python, agent.code_root, MODULE), "--inner", agent.log_dir],
+            argv=[*module_argv(interpreter.python, agent.code_root, _STARTER), agent.log_dir],
             log_dir=agent.log_dir,
             read_only=[agent.code_root, *([data_dir] if data_dir else [])],
             devices=agent.devices,

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,19 +58,9 @@ def test_a_stuck_sampler_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_beats_are_sent_while_caches_are_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
-
-    class ControllerLink:
-        def gone_s(self) -> None:
-            return None
-
-        def send(self, message: dict[str, Any]) -> None:
-            messages.append(message["type"])
-
-    class Caches:
-        def ended(self) -> bool:
-            return False
-
+    link: Any = SimpleNamespace(gone_s=lambda: None, reply=lambda message: messages.append(message["type"]))
+    caches: Any = SimpleNamespace(ended=lambda: False)
+    ranks: Any = None
     monkeypatch.setattr(agent_main, "_BEAT_S", 0.0)
-    agent_round = agent_main.AgentRound(LogFolder(tmp_path), ControllerLink(), None)  # type: ignore[arg-type]
-    agent_round._start_when_cleared(None, Caches())  # type: ignore[arg-type]
+    agent_main.AgentRound(LogFolder(tmp_path), link, 0)._start_when_cleared(ranks, caches)
     assert messages == ["beat"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.folder import CONTAINER_LOG
+from flagperf_driver.node.folder import CONTAINER_LOG, RANKS
 from tests.driver.docker_engine import NAME, DockerEngine
 from tests.driver.lab import FOREVER, Lab
 from tests.helpers.processes import running
@@ -25,14 +25,15 @@ child = subprocess.Popen(sys.argv[1:])
 signal.signal(signal.SIGTERM, lambda *_: child.terminate())
 sys.exit(child.wait() % 256)
 """
+SLEEP = [sys.executable, "-c", "import time; time.sleep(1000)"]
 
 
-def inner(lab: Lab) -> list[str]:
-    return [sys.executable, "-m", "flagperf_driver.node.agent.main", "--inner", str(lab.log_dir)]
+def starter(lab: Lab) -> list[str]:
+    return [sys.executable, "-m", "flagperf_driver.node.agent.starter", str(lab.log_dir)]
 
 
 def engine_of(lab: Lab) -> DockerEngine:
-    return DockerEngine(lab.folder / "docker.sock", inner(lab), lab.env)
+    return DockerEngine(lab.folder / "docker.sock", starter(lab), lab.env)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def start(lab: Lab, docker: DockerEngine, *programs: str, **settings: object) ->
 
 def start_program(lab: Lab, *programs: str, argv: Sequence[str] = ()) -> None:
     """Start ranks in a container that lives as long as a program."""
-    argv = argv or [sys.executable, "-c", PARENT, *inner(lab)]
+    argv = argv or [sys.executable, "-c", PARENT, *starter(lab)]
     lab.start(*programs, container={"argv": argv, "env": {"FROM_ORDER": "yes"}})
 
 
@@ -75,8 +76,8 @@ def test_a_round_in_a_container_sends_the_messages_of_a_host(lab: Lab, docker: D
     assert f"{None if in_docker else 'yes'} True" in lab.log(1)
     assert json.loads((lab.log_dir / "rank1.exit.json").read_text())["code"] == 0
     assert docker.removed.is_set() is in_docker
-    assert not (lab.log_dir / "inner.sock").exists()
-    assert not (lab.log_dir / CONTAINER_LOG).exists(), "the program's output is not one of the round's logs"
+    left = [path.name for path in lab.log_dir.iterdir() if path.name.startswith("agent.")]
+    assert left == [], "files of the starter are none of the round's logs"
 
 
 def test_a_failed_rank_in_a_container_is_reported(lab: Lab, docker: DockerEngine) -> None:
@@ -89,12 +90,12 @@ def test_a_failed_rank_in_a_container_is_reported(lab: Lab, docker: DockerEngine
     assert docker.removed.is_set()
 
 
-@pytest.mark.parametrize(("oom", "ended"), [(False, "was killed (exit"), (True, "exceeded its memory limit (")])
-def test_a_killed_container_is_reported(lab: Lab, docker: DockerEngine, oom: bool, ended: str) -> None:
-    docker.oom_killed = oom
+@pytest.mark.parametrize("ended", ["was killed (exit", "exceeded its memory limit (", "was ended by SIGTERM"])
+def test_a_killed_container_is_reported(lab: Lab, docker: DockerEngine, ended: str) -> None:
+    docker.oom_killed = "memory" in ended
     start(lab, docker, FOREVER, FOREVER)
     lab.wait_for_start(1)
-    docker.signal(signal.SIGKILL)
+    docker.signal(signal.SIGTERM if "SIGTERM" in ended else signal.SIGKILL)
     fault = lab.fault()
     assert fault["kind"] == "container"
     assert fault["sentence"].startswith(f"the container of ranks 0 to 1 {ended}")
@@ -113,7 +114,7 @@ def test_a_container_that_cannot_start_is_reported_with_the_reason(lab: Lab, doc
     assert docker.removed.is_set()
 
 
-def test_a_container_without_an_agent_is_reported_with_its_last_line(lab: Lab, docker: DockerEngine) -> None:
+def test_a_container_without_a_starter_is_reported_with_its_last_line(lab: Lab, docker: DockerEngine) -> None:
     docker.argv = [sys.executable, "-c", "import sys; sys.exit('no module named flagperf_driver')"]
     start(lab, docker, FOREVER)
     sentence = lab.fault()["sentence"]
@@ -122,8 +123,8 @@ def test_a_container_without_an_agent_is_reported_with_its_last_line(lab: Lab, d
 
 
 @pytest.mark.parametrize("in_docker", [True, False])
-def test_a_container_that_hangs_before_its_agent_is_removed(lab: Lab, docker: DockerEngine, in_docker: bool) -> None:
-    docker.argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
+def test_a_container_that_hangs_before_its_starter_is_removed(lab: Lab, docker: DockerEngine, in_docker: bool) -> None:
+    docker.argv = SLEEP
     start(lab, docker, FOREVER) if in_docker else start_program(lab, FOREVER, argv=docker.argv)
     lab.wait_for("beat")
     lab.next()  # the second one
@@ -163,6 +164,7 @@ def test_the_container_of_a_lost_controller_is_removed_after_the_lease(lab: Lab,
     lab.hello(lease_s=0.5)
     start(lab, docker, FOREVER)
     lab.wait_for_start()
+    assert not (lab.log_dir / RANKS).exists(), "it has the ranks' variables"
     lab.vanish()
     assert lab.agent.wait(10) == 0
     assert docker.removed.is_set()
@@ -175,7 +177,7 @@ def test_files_of_root_in_a_container_are_given_to_the_folders_owner(lab: Lab, d
     start(lab, docker, "Path('made').mkdir(); Path('made/it').touch()")
     lab.end()
     owners = {path.name: path.stat().st_uid for path in lab.log_dir.rglob("*")}
-    assert {owners[name] for name in ("made", "it", "rank0.out.log", "rank0.exit.json")} == {12345}
+    assert {owners[name] for name in ("made", "it", "rank0.out.log")} == {12345}
 
 
 def test_a_paused_container_is_removed(tmp_path: Path) -> None:
@@ -184,14 +186,18 @@ def test_a_paused_container_is_removed(tmp_path: Path) -> None:
         start(lab, docker, FOREVER)
         lab.wait_for_start()
         docker.signal(signal.SIGSTOP)
-        fault = lab.fault()
-        assert fault["sentence"].startswith("the container of rank 0 has sent nothing for 2 s: it is paused")
-        assert docker.removed.is_set()
+        assert "the container of rank 0 has shown no sign of life for 2 s: it is paused" in lab.fault()["sentence"]
         docker.close()
 
 
-def test_a_container_with_a_frozen_agent_is_removed_after_the_grace(lab: Lab, docker: DockerEngine) -> None:
-    start(lab, docker, FOREVER, grace_s=-18)  # 2 of the 20 seconds after the grace remain
+def test_a_starter_that_does_not_begin_is_reported(tmp_path: Path) -> None:
+    with Lab(tmp_path, patch="from flagperf_driver.node import silence; silence.STARTER_S = 1") as lab:
+        start_program(lab, FOREVER, argv=SLEEP)
+        assert "rank 0 is running, but its starter did not begin within 1 s" in lab.fault()["sentence"]
+
+
+def test_a_container_with_a_frozen_starter_is_removed_after_the_grace(lab: Lab, docker: DockerEngine) -> None:
+    start(lab, docker, FOREVER, grace_s=-13)  # 2 of the 15 seconds after the grace remain
     lab.wait_for_start()
     docker.signal(signal.SIGSTOP)
     with suppress(ProcessLookupError):
