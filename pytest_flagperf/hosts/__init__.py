@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from socket import socket
 from typing import Any, Protocol
 
 Message = Mapping[str, Any]
@@ -98,8 +99,8 @@ class Host(Protocol):
     def connect(self, path: str) -> Channel:
         """Connect to the host's Unix socket ``path``; HostError if no program listens there."""
 
-    def forward(self, path: str) -> str:
-        """Return the path of a local Unix socket that leads to the host's socket ``path`` until the host is closed."""
+    def open_socket(self, path: str) -> socket:
+        """Return a socket that is connected to the host's Unix socket ``path``; HostError if no program listens."""
 
     def reconnect(self) -> None:
         """Replace a lost connection by a new one; HostLost with the reason if that fails."""

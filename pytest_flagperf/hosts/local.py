@@ -24,9 +24,6 @@ class LocalHost(StreamHost):
         # No signs of life: this machine is not lost, however long a debugger or another program stops it.
         super().__init__(name, "127.0.0.1", sys.executable, beat_s=math.inf)
 
-    def forward(self, path: str) -> str:
-        return path
-
     def reconnect(self) -> None:
         self.close()
 

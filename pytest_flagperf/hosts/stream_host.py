@@ -9,22 +9,23 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import socket
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 
 from . import Completed, HostError, HostLost, InvalidReply, Message, silence
 from .replies import check_length, parse_line
 from .stream import BOOT, Carrier, HostProgram, HostStream, preface
-from .tunnel import Tunnel
 
 _log = logging.getLogger("flagperf.hosts")
 _START_S = 60.0
 _LOOK_S = 2.0  # seconds between two looks at a channel from which nothing arrives: another thread may close it
 _END_S = 5.0
+_CHUNK = 1 << 16
 _STDERR_BYTES = 8192
 _MOST_OUTPUT = 1 << 28  # bytes of a program's output, at most
 
@@ -44,7 +45,6 @@ class StreamHost(ABC):
         self._stream: HostStream | None = None
         self._closed = False
         self._cut_until = 0.0
-        self._tunnels: dict[str, Tunnel] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -102,13 +102,14 @@ class StreamHost(ABC):
             return program.reply or {}
 
     def connect(self, path: str) -> ProgramChannel:
-        return ProgramChannel(self.name, self._socket(path))
+        return ProgramChannel(self.name, self._connect(path))
 
-    def forward(self, path: str) -> str:
-        with self._lock:
-            if path not in self._tunnels:
-                self._tunnels[path] = Tunnel(lambda: self._socket(path), f"{self.name}:{path}")
-            return self._tunnels[path].path
+    def open_socket(self, path: str) -> socket.socket:
+        program = self._connect(path)
+        here, there = socket.socketpair()
+        for work in (_pass_input, _pass_output):
+            threading.Thread(target=work, args=(there, program), name=f"{self.name}:{path}", daemon=True).start()
+        return here
 
     def reconnect(self) -> None:
         with self._lock:
@@ -125,13 +126,9 @@ class StreamHost(ABC):
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            tunnels, self._tunnels = self._tunnels, {}
-        for tunnel in tunnels.values():
-            tunnel.close()
-        with self._lock:
             self._drop()
 
-    def _socket(self, path: str) -> HostProgram:
+    def _connect(self, path: str) -> HostProgram:
         problem = f"cannot reach the socket {path}"
         return self._start({"op": "connect", "path": path}, time.monotonic() + _START_S, problem)
 
@@ -173,6 +170,24 @@ class StreamHost(ABC):
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+
+
+def _pass_input(there: socket.socket, program: HostProgram) -> None:
+    with suppress(OSError):
+        while data := there.recv(_CHUNK):
+            program.write(data)
+    program.end_input()
+
+
+def _pass_output(there: socket.socket, program: HostProgram) -> None:
+    with closing(program), there, suppress(OSError):
+        while True:
+            ended = program.has_no_more_output()  # read before the output that arrived until then
+            there.sendall(program.take_output())
+            if ended:
+                there.shutdown(socket.SHUT_RDWR)  # the other thread still reads from it
+                return
+            program.wait(_LOOK_S, program.has_no_more_output)
 
 
 class ProgramChannel:

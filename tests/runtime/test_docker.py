@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -237,8 +238,6 @@ def test_a_missing_a_stopped_and_a_silent_engine_differ(tmp_path: Path) -> None:
 
 
 def silent_socket(path: Path) -> Any:
-    import socket
-
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
@@ -257,8 +256,12 @@ class Near(LocalHost):
         self.python = str(PYTHON_THERE)
         self.lab, self.user = host, user
 
-    def forward(self, path: str) -> str:
+    @property
+    def engine(self) -> str:
         return str(self.lab.root / "run/docker.sock")
+
+    def open_socket(self, path: str) -> socket.socket:
+        return super().open_socket(self.engine)
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
@@ -288,7 +291,7 @@ def write_bytes(path: Path, content: bytes) -> Path:
 
 @pytest.fixture
 def far(near: Near) -> DockerEngine:
-    return DockerEngine(near.forward(docker_engine.SOCKET))
+    return DockerEngine(near.engine)
 
 
 Start = Callable[..., str]
@@ -464,9 +467,9 @@ def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: D
 
 def test_a_killed_checks_container_is_removed(near: Near, far: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     near.lab.run(["docker", "run", "--detach", f"--label={orphans.LOOK_LABEL}=1", BASE, "sleep", "60"])
-    assert orphans.remove(near.forward(docker_engine.SOCKET)) == []  # its inspection may still run
+    assert orphans.remove(near.engine) == []  # its inspection may still run
     monkeypatch.setattr(orphans, "_LOOK_S", -1.0)
-    (removed,) = orphans.remove(near.forward(docker_engine.SOCKET))
+    (removed,) = orphans.remove(near.engine)
     assert removed.endswith(f" of {BASE}")
     assert far.labelled(orphans.LOOK_LABEL) == []
 

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from pytest_flagperf.hosts import Channel, Completed, HostError, Message
@@ -271,7 +272,7 @@ class InstanceHost:
     ) -> Completed:
         self._refuse()
 
-    def forward(self, path: str) -> str:  # noqa: ARG002
+    def open_socket(self, path: str) -> socket:  # noqa: ARG002
         self._refuse()
 
     def reconnect(self) -> None:

@@ -32,6 +32,7 @@ with suppress(ImportError):  # Windows imports this module for its names, but ru
     import fcntl
 
 _ENGINE = "http+docker://localhost"  # docker-py's name for the engine
+_SOCKET_URL = f"unix://{docker_engine.SOCKET}"
 _ANSWER_S = 60.0
 _LOCK_POLL_S = 0.2
 _PULL_REPORT_S = 2.0
@@ -99,9 +100,9 @@ def _client(host: Host) -> Iterator[Any]:
     import urllib3
 
     try:
-        path = host.forward(docker_engine.SOCKET)  # over SSH this fails if the socket cannot be reached
         if host.is_local:
-            docker_engine.DockerEngine(path).api_version()
+            docker_engine.DockerEngine().api_version()  # its error says more
+        host.open_socket(docker_engine.SOCKET).close()
     except HostLost:
         raise
     except HostError as error:
@@ -109,7 +110,7 @@ def _client(host: Host) -> Iterator[Any]:
     except docker_engine.EngineError as error:
         raise RuntimeSetupError(f"{host.name}: {error}") from error
     try:
-        with closing(_connected(path)) as client:
+        with closing(_connected(host)) as client:
             yield client
     except docker.errors.APIError as error:
         raise RuntimeSetupError(f"{host.name}: Docker refused: {_explanation(error)}") from error
@@ -117,23 +118,32 @@ def _client(host: Host) -> Iterator[Any]:
         raise RuntimeSetupError(f"{host.name}: the connection to Docker was lost: {error}") from error
 
 
-def _connected(path: str) -> Any:
-    """Return a client with one connection, since each connection needs an SSH session."""
+def _connected(host: Host) -> Any:
+    """Return a client with one connection, which the host's stream carries."""
     import docker
     import requests
     from docker.transport import UnixHTTPAdapter
+    from docker.transport.unixconn import UnixHTTPConnection, UnixHTTPConnectionPool
+
+    class Connection(UnixHTTPConnection):  # type: ignore[misc]
+        def connect(self) -> None:
+            self.sock = host.open_socket(docker_engine.SOCKET)
+            self.sock.settimeout(self.timeout)
 
     class Adapter(UnixHTTPAdapter):  # type: ignore[misc]
         def get_connection(self, url: str, proxies: Any = None) -> Any:  # noqa: ARG002
             return super().get_connection(_ENGINE)  # docker-py would keep a pool for each URL
 
-    adapter = Adapter(f"http+unix://{path}", timeout=_ANSWER_S)
+    adapter = Adapter(_SOCKET_URL, timeout=_ANSWER_S)
+    pool: Any = UnixHTTPConnectionPool(_ENGINE, docker_engine.SOCKET, timeout=_ANSWER_S)
+    pool._new_conn = lambda: Connection(_ENGINE, docker_engine.SOCKET, timeout=pool.timeout)
+    adapter.pools[_ENGINE] = pool
     with requests.Session() as session:
         session.mount(_ENGINE, adapter)
         # docker-py's own request for the version takes ten times as long.
         version = session.get(f"{_ENGINE}/_ping", timeout=_ANSWER_S).headers.get("Api-Version", "1.41")
         session.adapters.clear()  # the end of this session must not close the connection
-    client = docker.DockerClient(base_url=f"unix://{path}", version=version, timeout=_ANSWER_S)
+    client = docker.DockerClient(base_url=_SOCKET_URL, version=version, timeout=_ANSWER_S)
     client.api.mount(_ENGINE, adapter)
     return client
 
