@@ -5,8 +5,8 @@ The agent of the host notices the silence of
 * a rank: after ``init_timeout_s`` before its first step, then after ``hang_timeout_s``. They are keys of the config
   (flagperf_driver/defaults.py); agent/rank_health.py finds the rank for which the others wait.
 * the starter in a container: after ``STARTER_S`` before its first sign of life, then after ``CONTAINER_S``.
-* the controller: after ``silence_s`` of the controller's greeting. The controller decides, since it knows the link.
-  A controller that stays lost for ``lease-time`` ends the ranks: agent/main.py, ``_check_controller``.
+* the controller: the process of the controller on the host (host_process.py) notices it and ends the agent's input. A
+  controller that stays lost for ``lease-time`` ends the ranks: agent/main.py, ``_check_controller``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 * The process on a host, and the controller, send a sign of life after ``PING_S`` seconds of silence, later with many
   hosts (``ping_s``); ``LINK_S`` after it is due the host is lost, and after ``RELAY_S`` the controller.
-* The agent of a host on another machine gives up its controller after ``CONTROLLER_S`` without a message. An agent on
-  the controller's machine sees the end of its pipe.
+  An agent sees the end of its input when the process on its host has ended or has lost the controller.
 * An agent that watches ranks sends a beat every ``BEAT_S``, and samples every ``SAMPLES_S``; one that is silent for
   longer than ``AGENT_S`` is stuck.
 * A request to an agent has an answer within ``ANSWER_S``.
@@ -21,7 +20,6 @@ from __future__ import annotations
 RATE = 100.0
 PING_S = 2.0
 LINK_S = 8.0
-CONTROLLER_S = 10.0
 RELAY_S = 30.0
 BEAT_S = 1.0
 SAMPLES_S = 5.0
@@ -37,13 +35,3 @@ def every_s(seconds: float, hosts: int) -> float:
 def ping_s(hosts: int) -> float:
     """Return the silence after which one of so many hosts sends a sign of life: the beat of its agent is late."""
     return max(PING_S, 1.5 * hosts / RATE)
-
-
-def controller_s(hosts: int) -> float:
-    """Return the silence of the controller after which the agents of so many hosts consider it lost."""
-    return max(CONTROLLER_S, 3 * hosts / RATE)
-
-
-def word_s(hosts: int) -> float:
-    """Return the seconds between two messages to an agent, at most: three until it considers the controller lost."""
-    return controller_s(hosts) / 3

@@ -151,7 +151,6 @@ def test_all_hosts_together_send_a_hundred_signs_of_life_a_second_at_most() -> N
     for hosts in (1, 100, 1024, 8192):
         assert hosts / silence.every_s(silence.BEAT_S, hosts) <= 100
         assert silence.ping_s(hosts) > silence.every_s(silence.BEAT_S, hosts), "a host that sends beats is not pinged"
-        assert hosts / silence.word_s(hosts) <= 100 + 1e-9, "three messages until an agent gives up"
 
 
 def test_connections_leave_the_config_alone_that_all_hosts_share() -> None:

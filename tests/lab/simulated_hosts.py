@@ -361,7 +361,7 @@ class Simulated:
             self.end()
         elif kind in ANSWERS:
             self._waiting.append((ANSWERS[kind], order.get("summary")))
-        elif kind not in ("ack", "stop"):
+        elif kind != "stop":
             self._started = True  # the order to start the ranks, or a request to a module
         self.proceed()
 

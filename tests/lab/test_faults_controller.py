@@ -9,6 +9,7 @@ import time
 import psutil
 import pytest
 
+from pytest_flagperf.hosts import silence
 from tests.helpers.waiting import until
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
@@ -173,7 +174,7 @@ def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: Cluster
     long.wait_for(lambda: cluster.trains(two), "training")
     for going in (short, long):
         going.process.send_signal(signal.SIGSTOP)
-    time.sleep(14)
+    time.sleep(silence.RELAY_S + silence.PING_S + 4)
     for going in (short, long):
         going.process.send_signal(signal.SIGCONT)
     assert short.wait(60) == 1, short.text

@@ -21,7 +21,7 @@ from pytest_flagperf.engines.agents import round_messages
 from pytest_flagperf.hosts import silence, ssh
 
 if {impatient}:
-    silence.PING_S, silence.LINK_S, ssh.CONNECT_S, silence.CONTROLLER_S = 0.2, 1.0, 3.0, 1.5
+    silence.PING_S, silence.LINK_S, ssh.CONNECT_S, silence.RELAY_S = 0.2, 1.0, 3.0, 1.5
 
 take = round_messages._take
 

@@ -136,7 +136,6 @@ class ControllerLink:
 
     def __init__(self, connection: MessageConnection | None = None) -> None:
         self.got_signal = False  # SIGTERM or SIGQUIT
-        self.silence_s: float | None = None  # a controller that is silent for longer is considered lost
         self._connection = connection
         self._created = time.monotonic()
         self._callers: list[MessageConnection] = []
@@ -179,12 +178,9 @@ class ControllerLink:
 
     def gone_s(self) -> float | None:
         """Return for how long the controller has been unreachable, or None while it is connected."""
-        if self._connection is None:
-            return time.monotonic() - self._created
-        silent_s = time.monotonic() - self._connection.last_read
-        if self._connection.ended:
-            return silent_s
-        return silent_s - self.silence_s if self.silence_s is not None and silent_s > self.silence_s else None
+        if self._connection is not None and not self._connection.ended:
+            return None
+        return time.monotonic() - (self._created if self._connection is None else self._connection.last_read)
 
     def _all(self) -> Sequence[MessageConnection | SocketListener]:
         own = [source for source in (self._connection, self._listener) if source is not None]

@@ -35,7 +35,6 @@ from flagperf_driver.ports import free_port
 
 _TICK_S = 0.1
 _BEAT_S = 1.0
-_GREETING_S = 60.0  # maximum wait for the controller's first order
 _NOT_STARTED_S = 20.0  # maximum wait for a controller that was lost before the ranks were started
 _LEFT = "its controller left"
 
@@ -260,7 +259,6 @@ class Agent:
         self._orders: dict[str, Callable[[Message], None]] = {
             "hello": self._hello,
             "ping": lambda order: link.reply({"type": "pong", "t": order.get("t"), "clock_ms": time.time() * 1000}),
-            "ack": lambda _: None,  # a sign of life
             "lease": lambda order: link.reply(self._required_round.take_devices(order)),
             "release": lambda _: link.reply(self._required_round.release_devices()),
             "start": lambda order: self._required_round.start(order),
@@ -310,7 +308,6 @@ class Agent:
         if self._round is not None:
             raise OrderRefused("this agent already has a round")
         lease_s = float(order.get("lease_s", 0))
-        silence_s = float(order["silence_s"]) if order.get("silence_s") is not None else None
         log_dir = order.get("log_dir")
         folder = LogFolder(Path(log_dir) if log_dir is not None else default_folder(str(order.get("name"))))
         lock = folder.take()
@@ -321,7 +318,7 @@ class Agent:
                 folder.remove()
             raise FolderError(folder.write_error)
         self._round = own
-        self._lease_s, self._link.silence_s = lease_s, silence_s
+        self._lease_s = lease_s
         self._link.reply(
             {
                 "type": "hello",
@@ -397,9 +394,7 @@ def main() -> int:
     # The protocol uses its own descriptor, so that a stray print() cannot corrupt it.
     outgoing = os.dup(1)
     os.dup2(2, 1)
-    link = ControllerLink(MessageConnection(0, outgoing))
-    link.silence_s = _GREETING_S
-    Agent(link).serve()
+    Agent(ControllerLink(MessageConnection(0, outgoing))).serve()
     return 0
 
 

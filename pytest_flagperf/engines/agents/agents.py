@@ -45,7 +45,6 @@ MARGIN_S = 15.0  # additional seconds for a container's end or a slow host
 _AT_A_TIME = 200  # messages of an agent, so that the others have their turn
 _LOOK_S = 0.05  # seconds between two looks at connections that do not tell when a message arrives
 _TICK_S = 0.5
-_WORDS_S = 0.25  # seconds between two checks of which agents need a message
 _RECONNECT_S = 1.0  # seconds between two attempts to reach a lost host
 _AFTER_A_FAULT_S = 5.0  # a round that has already failed waits for a lost host at most this long
 _CHECK_S = 0.5  # seconds between two checks that stopped agents end
@@ -78,7 +77,6 @@ class HostAgent:
     directory: Path  # the round's directory on this machine
     channel: Channel
     lease_s: float
-    word_s: float = silence.word_s(1)  # seconds between two messages to it, at most
     code: Code | None = None  # the deployed code that it runs; None for an agent of another controller
     docker: str | None = None  # socket of the container engine of the round's container
     log_dir: str = ""
@@ -106,7 +104,6 @@ class HostAgent:
     losses: int = 0  # number of losses: requests from before a loss get no answer
     seq: int = 0
     received_at: float = field(default_factory=time.monotonic)  # time of its last message
-    word_at: float = field(default_factory=time.monotonic)  # time of the last acknowledgement to it
     answers: queue.SimpleQueue[Message] = field(default_factory=queue.SimpleQueue)
 
     @property
@@ -172,7 +169,7 @@ class Agents:
         self.is_noted = is_noted  # False for a round beside another one of this process
         self._messages: queue.SimpleQueue[tuple[HostAgent, Message]] = queue.SimpleQueue()
         self._removed: list[HostAgent] = []
-        self._helpers: list[threading.Thread] = []  # they read, reach lost hosts again, and send acknowledgements
+        self._helpers: list[threading.Thread] = []  # they read, and reach lost hosts again
         self._joining = threading.Lock()
         self._arrived: queue.SimpleQueue[HostAgent | None] = queue.SimpleQueue()  # None wakes up the thread that reads
         self._heard: set[HostAgent] = set()  # whose connections have not ended
@@ -195,7 +192,6 @@ class Agents:
         with self._joining:
             if not self._helpers:
                 self._help("messages of agents", self._read_all)
-                self._help("words to agents", self._send_words)
             self.all.append(agent)
         self._listen(agent)
 
@@ -341,18 +337,6 @@ class Agents:
                 agent.gone = f"no message from its agent for {silence.AGENT_S:g} s"
                 self._end(agent)
 
-    def _send_words(self) -> None:
-        """Acknowledge the messages of all agents in time, so that they know that their controller is alive.
-
-        In a thread of its own: a host that hangs may block it, but no other host's messages.
-        """
-        while not self._dismissed.wait(_WORDS_S):
-            for agent in [*self.all, *self._removed]:
-                if time.monotonic() - agent.word_at >= agent.word_s and not (agent.lost or agent.stream_ended):
-                    agent.word_at = time.monotonic()
-                    with suppress(HostError):  # its messages show whether it is lost or has ended
-                        agent.send({"op": "ack"})
-
     def _take(self, agent: HostAgent, message: Message) -> None:
         if message["type"] in _ANSWERS:
             if agent.answers.qsize() >= _MOST_ANSWERS:
@@ -433,7 +417,7 @@ class Agents:
         self._messages.put((agent, {"type": kind, "sentence": sentence}))
 
 
-def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float, hosts: int) -> HostAgent:
+def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> HostAgent:
     """Return the agent of a round that another controller started, from its plan.json."""
     return HostAgent(
         host,
@@ -441,7 +425,6 @@ def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float
         directory,
         connect_to_agent(host, placed.log_dir, 0),
         lease_s,
-        silence.word_s(hosts),
         log_dir=placed.log_dir,
         code_root=placed.code_root,
         clock_offset_s=placed.clock_offset_s,
@@ -508,13 +491,11 @@ class DeviceRequest:
 
     def hello(self, agent: HostAgent) -> Message:
         """Return the first order for an agent."""
-        local = agent.host.is_local
         return {
             "op": "hello",
-            "log_dir": str(agent.folder) if local else None,
+            "log_dir": str(agent.folder) if agent.host.is_local else None,
             "name": f"{self.name}-{agent.name}",
             "lease_s": agent.lease_s,
-            "silence_s": None if local else silence.controller_s(self.nnodes),
         }
 
 
@@ -594,8 +575,7 @@ class Acquisition:
     def _open(self, host: Host) -> HostAgent:
         noderank, directory = self.pool.hosts.index(host), self.request.directory.absolute()
         lease_s = self.request.lease_here_s if host.is_local else self.request.lease_s
-        word_s = silence.word_s(self.request.nnodes)
-        agent = HostAgent(host, noderank, directory, self._open_channel(host), lease_s, word_s, self.code)
+        agent = HostAgent(host, noderank, directory, self._open_channel(host), lease_s, self.code)
         self.agents.join(agent)
         try:
             hello = agent.ask(self.request.hello(agent), "hello")

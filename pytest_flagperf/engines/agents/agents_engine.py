@@ -360,7 +360,7 @@ class AgentsEngine(Engine):
             with Agents(self._limits, restarts=self._settings.restarts > 0) as agents:
                 try:
                     for host, place in zip(filter(None, hosts), placed, strict=True):
-                        agents.join(attach_agent(host, directory, place, lease_s, len(placed)))
+                        agents.join(attach_agent(host, directory, place, lease_s))
                 except HostError:
                     agents.dismiss(keep=[agent.name for agent in agents.all])  # to fetch their logs later
                     raise

@@ -257,7 +257,7 @@ def _agent_channel(host: Host, code: Code, log_dir: str) -> Channel:
 def _new_agent(host: Host, code: Code, log_dir: str) -> Channel:
     channel = open_module(host, code, MODULE)
     try:
-        channel.send({"op": "hello", "log_dir": log_dir, "name": "", "lease_s": 0, "silence_s": None})
+        channel.send({"op": "hello", "log_dir": log_dir, "name": "", "lease_s": 0})
         _next(channel, host, "hello")
     except HostError:
         channel.close(0.0)

@@ -95,8 +95,7 @@ def test_what_an_agent_left_in_its_file_is_read(tmp_path: Path) -> None:
     agent.host.close()
 
 
-def test_an_ended_agents_last_messages_arrive_unacknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents_module, "_WORDS_S", 0.0)
+def test_an_ended_agents_last_messages_arrive(tmp_path: Path) -> None:
     line = FakeChannel({"type": "beat", "seq": 1}, {"type": "fault", "seq": 2}, None)
     line.refuses = HostError("h1: the program no longer reads its input: Broken pipe")
     agents = Agents()

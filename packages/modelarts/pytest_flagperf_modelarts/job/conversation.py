@@ -6,7 +6,6 @@ import base64
 import json
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from typing import IO, Any, Callable, Iterator, Mapping
 
@@ -15,7 +14,6 @@ from flagperf_driver.node.deployed_code import CODE_ROOT, module_argv
 Message = Mapping[str, Any]
 
 _MODULE = "flagperf_driver.node.agent.main"
-_ACK_S = 1.0
 
 
 class AgentFailed(RuntimeError):
@@ -29,7 +27,6 @@ class Conversation:
         argv = module_argv(sys.executable, str(CODE_ROOT), _MODULE)
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         self._on_message = on_message
-        self._acked_at = 0.0
         self._lines: list[bytes] = []
         self._is_writing = False
         self.over = False
@@ -103,7 +100,4 @@ class Conversation:
             if "seq" in message:
                 self._on_message(message)
                 self.over = self.over or message["type"] == "over"
-                if time.monotonic() - self._acked_at > _ACK_S or self.over:
-                    self._acked_at = time.monotonic()
-                    self.send({"op": "ack", "seq": message["seq"]})
             yield message

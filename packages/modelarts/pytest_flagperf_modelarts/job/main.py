@@ -147,7 +147,7 @@ def _run(job: JobOrders, instance: Instance, transfer: Transfer, folder: Path) -
 
 def _follow(conversation: Conversation, own: InstanceOrders, start: Mapping[str, Any], folder: Path) -> None:
     """Give the agent its orders and follow it until its ranks have ended."""
-    conversation.ask({"op": "hello", "log_dir": str(folder / own.name), "lease_s": 0, "silence_s": None}, "hello")
+    conversation.ask({"op": "hello", "log_dir": str(folder / own.name), "lease_s": 0}, "hello")
     leased = conversation.ask(
         {"op": "lease", "count": own.nproc, "candidates": list(range(own.nproc))}, "leased", "busy"
     )
