@@ -106,14 +106,6 @@ class DockerEngine:
         """Wait until the container does not run; EngineError after an hour."""
         self._call("POST", f"/containers/{quote(container)}/wait", timeout_s=_WAIT_S)
 
-    def stop(self, container: str, grace_s: float = 10) -> None:
-        """Send SIGTERM to the first process of a container, and after ``grace_s`` SIGKILL to all its processes."""
-        query = {"t": str(int(grace_s))}
-        self._call("POST", f"/containers/{quote(container)}/stop", query, timeout_s=grace_s + self._timeout_s)
-
-    def kill(self, container: str, signal: str = "SIGKILL") -> None:
-        self._call("POST", f"/containers/{quote(container)}/kill", {"signal": signal})
-
     def remove(self, container: str, *, force: bool = True) -> bool:
         """Remove a container and its volumes, by ``force`` a running one; return False if it does not exist."""
         query = {"force": str(int(force)), "v": "1"}

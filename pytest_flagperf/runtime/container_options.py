@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_flagperf import docker_words
-from pytest_flagperf.problems import Problems, near
+from pytest_flagperf.problems import near
 
 from .docker import run_options as docker
+from .docker.run_options import OptionsError
 
 # Docker's options without an equivalent, whose absence can change what a case measures.
 _NOTED = {
@@ -27,10 +28,6 @@ class ContainerProgram:
     flags: Sequence[str]
     valued: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
-
-
-class ContainerOptionsError(Problems):
-    """Invalid or unsupported options."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class TranslatedOptions:
 
 
 def translate(words: Sequence[str], source: str, program: ContainerProgram) -> TranslatedOptions:
-    """Split the options into those of the program and Docker's; ContainerOptionsError with all problems."""
+    """Split the options into those of the program and Docker's; OptionsError with all problems."""
     own: list[str] = []
     dockers: list[str] = []
     problems: list[str] = []
@@ -76,12 +73,12 @@ def translate(words: Sequence[str], source: str, program: ContainerProgram) -> T
             problems.append(f"{source}: {docker_words.name_shown(name)}: {problem}")
     try:
         parsed = docker.parse(dockers, source)
-    except docker.OptionsError as error:
-        raise ContainerOptionsError([*problems, *error.problems]) from error
+    except OptionsError as error:
+        raise OptionsError([*problems, *error.problems]) from error
     mounts = parsed.arguments.get("mounts", ())
     problems += [f"{source}: --volume: {problem}" for mount in mounts if (problem := _no_mount(mount, program))]
     if problems:
-        raise ContainerOptionsError(problems)
+        raise OptionsError(problems)
     unused = [name for key, name in _NOTED.items() if key in parsed.arguments]
     return TranslatedOptions(
         tuple(own),

@@ -10,7 +10,8 @@ from typing import Any
 from pytest_flagperf.hosts import Host
 
 from . import Image, RuntimeRequest
-from .container_options import ContainerOptionsError, ContainerProgram, TranslatedOptions, translate
+from .container_options import ContainerProgram, TranslatedOptions, translate
+from .docker.run_options import OptionsError
 
 
 class ProgramContainerSpec(ABC):
@@ -48,7 +49,7 @@ class ProgramContainerSpec(ABC):
 
 
 def options_of(image: Image, program: ContainerProgram) -> TranslatedOptions:
-    """Return the options of an image for a program; ContainerOptionsError with all problems."""
+    """Return the options of an image for a program; OptionsError with all problems."""
     return translate(image.options, image.options_source, program)
 
 
@@ -57,7 +58,7 @@ def problems(image: Image, program: ContainerProgram) -> list[str]:
     found = [image.unreadable] if image.unreadable else []
     try:
         options_of(image, program)
-    except ContainerOptionsError as error:
+    except OptionsError as error:
         found += error.problems
     return found
 
@@ -66,7 +67,7 @@ def notes(request: RuntimeRequest, case: str, program: ContainerProgram) -> list
     """Return what a user may not expect."""
     image = request.image
     lines: list[str] = []
-    with suppress(ContainerOptionsError):  # reported by problems()
+    with suppress(OptionsError):  # reported by problems()
         lines += options_of(image, program).notes
     if request.extension is not None:
         lines.append(f"{case}: {request.extension_name} is built only into images of Docker; the image must have it")

@@ -13,7 +13,8 @@ from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError, runtimes
 from pytest_flagperf.runtime.apptainer import _PROGRAM
-from pytest_flagperf.runtime.container_options import ContainerOptionsError, ContainerProgram, translate
+from pytest_flagperf.runtime.container_options import ContainerProgram, translate
+from pytest_flagperf.runtime.docker.run_options import OptionsError
 from tests.helpers.apptainer import Double
 
 HOST = LocalHost("here")
@@ -152,7 +153,7 @@ def test_docker_options_are_translated() -> None:
     ],
 )
 def test_invalid_options_are_named(words: list[str], problem: str) -> None:
-    with pytest.raises(ContainerOptionsError, match=problem):
+    with pytest.raises(OptionsError, match=problem):
         translate(words, "opt", _PROGRAM)
     assert not translate([], "opt", ContainerProgram("x", (), ())).own
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from typing import NoReturn
+from contextlib import suppress
 
 from flagperf_driver.node.agent.starter import append
 from flagperf_driver.node.docker_engine import DockerEngine, EngineError, NoSuchContainerError
@@ -18,25 +18,13 @@ _AGAIN_S = 1.0
 _REMOVE_FOR_S = 20.0  # Docker may be restarting
 
 
-class _Stopped(BaseException):
-    """The agent removes the container."""
-
-
 def main(socket: str, container: str) -> int:
     engine = DockerEngine(socket)
-    signal.signal(signal.SIGTERM, _stop)
-    try:
-        sentence = _run(engine, container)
-        append([{"type": "container", "sentence": sentence}])
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    except _Stopped:
-        pass
-    return 0 if _remove(engine, container) else 1
-
-
-def _stop(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with suppress(KeyboardInterrupt):  # the agent ends this process to remove the container
+        append([{"type": "container", "sentence": _run(engine, container)}])
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _Stopped
+    return 0 if _remove(engine, container) else 1
 
 
 def _run(engine: DockerEngine, container: str) -> str:

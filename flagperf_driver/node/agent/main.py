@@ -25,7 +25,7 @@ from flagperf_driver.node.agent.container import Container
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.ranks import Ranks
 from flagperf_driver.node.agent.sampler_process import SamplerProcess
-from flagperf_driver.node.agent.starter import Starter, StartError, read_orders
+from flagperf_driver.node.agent.starter import Starter, read_orders
 from flagperf_driver.node.agent.timer import Timer, now_ms
 from flagperf_driver.node.confinement import shared_memory
 from flagperf_driver.node.deployed_code import CODE_ROOT
@@ -124,7 +124,7 @@ class AgentRound:
         self._reaper.guard_shared_memory(self._started_ns)
         try:
             self._ranks = self._prepare(order, self._reaper)
-        except (StartError, OSError) as error:
+        except (ValueError, OSError) as error:
             self._messages.fault("start", None, f"invalid start message: {error}")
             self._end()
             return

@@ -150,10 +150,6 @@ def _reason(error: Exception) -> str:
 # -- the order -----------------------------------------------------------------------------------------------------
 
 
-class StartError(ValueError):
-    """The start message is invalid."""
-
-
 class RankOrders(NamedTuple):
     """The ranks of the start message and the limits for them."""
 
@@ -171,13 +167,13 @@ class RankOrders(NamedTuple):
 
 
 def read_orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
-    """Check the start message; raise StartError with the problem."""
+    """Check the start message; raise ValueError with the problem."""
     if not body.get("ranks"):
-        raise StartError("'ranks' is {}".format("empty" if "ranks" in body else "missing"))
+        raise ValueError("'ranks' is {}".format("empty" if "ranks" in body else "missing"))
     try:
         return _orders(body, log_dir)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StartError(f"{type(error).__name__}: {error}") from error
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:

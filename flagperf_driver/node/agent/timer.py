@@ -14,33 +14,27 @@ class Timer:
     """Calls that are made once after a delay, and calls that are repeated at an interval."""
 
     def __init__(self) -> None:
-        self._once: list[tuple[float, Callable[[], None]]] = []
-        self._repeated: list[_Repeated] = []
+        self._calls: list[tuple[float, Callable[[], None]]] = []
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        self._once.append((time.monotonic() + seconds, call))
+        self._calls.append((time.monotonic() + seconds, call))
 
     def every(self, seconds: float, call: Callable[[float], None]) -> None:
         """Repeat the call; it gets the seconds since the previous call."""
-        self._repeated.append(_Repeated(seconds, call))
+        previous = time.monotonic()
+
+        def repeat() -> None:
+            nonlocal previous
+            now = time.monotonic()
+            passed_s, previous = now - previous, now
+            self.after(seconds, repeat)
+            call(passed_s)
+
+        self.after(seconds, repeat)
 
     def run_due_calls(self) -> None:
         now = time.monotonic()
-        for repeated in self._repeated:
-            repeated.tick(now)
-        ready = [call for when, call in self._once if when <= now]
-        self._once = [(when, call) for when, call in self._once if when > now]
-        for call in ready:
+        due = [call for when, call in self._calls if when <= now]
+        self._calls = [(when, call) for when, call in self._calls if when > now]
+        for call in due:
             call()
-
-
-class _Repeated:
-    def __init__(self, every_s: float, call: Callable[[float], None]) -> None:
-        self._every_s = every_s
-        self._call = call
-        self._last = time.monotonic()
-
-    def tick(self, now: float) -> None:
-        if now - self._last >= self._every_s:
-            passed_s, self._last = now - self._last, now
-            self._call(passed_s)

@@ -60,7 +60,6 @@ def test_beats_are_sent_while_caches_are_cleared(tmp_path: Path, monkeypatch: py
     messages: list[str] = []
     link: Any = SimpleNamespace(gone_s=lambda: None, reply=lambda message: messages.append(message["type"]))
     caches: Any = SimpleNamespace(ended=lambda: False)
-    ranks: Any = None
     monkeypatch.setattr(agent_main, "_BEAT_S", 0.0)
-    agent_main.AgentRound(LogFolder(tmp_path), link, 0)._start_when_cleared(ranks, caches)
+    agent_main.AgentRound(LogFolder(tmp_path), link, 0)._start_when_cleared(None, caches)  # type: ignore[arg-type]
     assert messages == ["beat"]
