@@ -46,7 +46,8 @@ class Drill:
         kind = message["type"]
         if self._hit is not None:
             if kind in ("fault", "gone") or (kind == "lost" and agent is self._hit):
-                self._notice()
+                self.struck[-1] = replace(self.struck[-1], noticed_ms=time.time_ns() // 1_000_000)
+                self._hit = None
         elif kind == "perflog" and message["rank"] == 0 and self._left:
             self._wait_for_moment(message["event"], step)
             if self._at is not None and step >= self._at:
@@ -72,10 +73,6 @@ class Drill:
                 hit.send({"op": "strike", "rank": rank})
         if kind != RANK and isinstance(hit.host, StreamHost):
             hit.host.cut(HOST_AWAY_S if kind == HOST else LINK_CUT_S)
-
-    def _notice(self) -> None:
-        now_ms, self._hit = time.time_ns() // 1_000_000, None
-        self.struck[-1] = replace(self.struck[-1], noticed_ms=now_ms)
 
 
 def refuse_drill(findings: Iterable[Finding]) -> None:
