@@ -209,7 +209,8 @@ class ProgramChannel:
         except OSError as error:
             if not self._closed:
                 self._program.check()
-            raise HostError(f"{self._host}: the program no longer reads its input: {error}") from error
+            words = self.error_output() or str(error)
+            raise HostError(f"{self._host}: the program no longer reads its input: {words}") from error
 
     def receive(self, timeout_s: float) -> Message | None:
         deadline = time.monotonic() + timeout_s
