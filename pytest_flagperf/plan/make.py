@@ -178,18 +178,18 @@ def _with_training(
 ) -> tuple[Suite, Resolved]:
     """Return the suite of the training that a config key names, and the config with that of the training.
 
-    Without a shape the training has that of the case. A vendor need not have a config for it.
+    Without a framework or a shape the training has that of the case. A vendor need not have a config for it.
     """
     name, case = resolved.values[key], asked.case
     model, *rest = str(name.value).split(":")
-    if rest[:1] != [case.framework_name] or len(rest) > 2:
-        expected = f"MODEL:{case.framework_name} or MODEL:{case.framework_name}:NxP"
+    if len(rest) > 2 or rest[:1] not in ([], [case.framework_name]):
+        expected = f"MODEL, MODEL:{case.framework_name} or MODEL:{case.framework_name}:NxP"
         raise PlanError([f"{name.value!r}: expected {expected}"])
-    suite, shape = catalog.suite(model, rest[0]), Shape.parse(rest[1]) if rest[1:] else case.shape
+    suite, shape = catalog.suite(model, case.framework_name), Shape.parse(rest[1]) if rest[1:] else case.shape
     if suite.kind != TRAINING or asked.scale not in suite.scales:
         got = f"a {suite.kind} with the scales {', '.join(suite.scales)}"
         raise PlanError([f"{suite.name} is {got}; expected a training with the scale {asked.scale}"])
-    training = replace(case, model=suite.model, nnodes=shape.nnodes, nproc=shape.nproc, repeat=1)
+    training = replace(case, model=suite.model, nnodes=shape.nnodes, nproc=shape.nproc, repeat=1, variant=())
     given = parse_settings(resolved.config[CASE_SETTINGS], resolved.values[CASE_SETTINGS].where)
     own = resolve(suite, vendor, training, asked.scale, given, catalog=catalog, check_data=False)
     own, problems = kind_of(suite).check(suite, asked.scale, shape, own)

@@ -19,12 +19,12 @@ from tests.helpers.trees import PLAIN_MEASUREMENT_TOML, tree, write
 OF_CASE = 'of = "toy:pytorch"\ncase_settings: list[str] = []\ncase_config: dict[str, object] = {}\n'
 
 
-def planned(root: Path, *settings: str, scale: str = "reference") -> Plan:
+def planned(root: Path, *settings: str, scale: str = "reference", variant: str = "") -> Plan:
     write(root, "suites/machine/pytorch/suite.toml", f'case_key = "of"\n{PLAIN_MEASUREMENT_TOML}')
     write(root, "suites/machine/pytorch/config/_base.py", OF_CASE)
     write(root, "suites/machine/pytorch/config/_small.py", "")
     write(root, "suites/machine/pytorch/config/mutable_params.py", 'mutable_params = ["of", "case_settings"]\n')
-    request = PlanRequest(Case.parse("machine:pytorch:X9:1:8:1"), "acme", scale=scale, settings=settings)
+    request = PlanRequest(Case.parse(f"machine:pytorch:X9:1:8:1{variant}"), "acme", scale=scale, settings=settings)
     return make_plan(Catalog.scan([root]), request)
 
 
@@ -40,6 +40,9 @@ def test_ranks_get_the_config_of_the_training_for_their_shape(tmp_path: Path) ->
     assert (other["of"], other["case_config"]["width"]) == ("toy:pytorch:2x8", 64), "a vendor without a config for it"
     small: Any = planned(tmp_path, scale="small").config
     assert small["case_config"]["width"] == 8
+    swept: Any = planned(tmp_path, variant=":of-toy+point_most_s-4.0").config
+    assert (swept["of"], swept["point_most_s"]) == ("toy:pytorch:1x8", 4.0)
+    assert swept["case_config"] == config["case_config"] | {"ratio": 0.5}
 
 
 def test_ranks_get_the_code_of_the_training_and_its_changes_are_another_case(tmp_path: Path) -> None:
@@ -57,8 +60,8 @@ def test_ranks_get_the_code_of_the_training_and_its_changes_are_another_case(tmp
     ("setting", "message"),
     [
         ("of=toi:pytorch", "of: model 'toi': no such folder in suites/; did you mean toy?"),
-        ("of=toy:torch", "of: 'toy:torch': expected MODEL:pytorch or MODEL:pytorch:NxP"),
-        ("of=toy:pytorch:1x8:1", "of: 'toy:pytorch:1x8:1': expected MODEL:pytorch"),
+        ("of=toy:torch", "of: 'toy:torch': expected MODEL, MODEL:pytorch or MODEL:pytorch:NxP"),
+        ("of=toy:pytorch:1x8:1", "of: 'toy:pytorch:1x8:1': expected MODEL"),
         ("of=toy:pytorch:8", "of: shape '8': expected NxP"),
         ("of=machine:pytorch", "of: machine:pytorch is a measurement with the scales reference, small; expected a"),
         ('case_settings=["widht=2"]', "case_settings: toy:pytorch has no such key; did you mean width?"),

@@ -42,7 +42,7 @@ class MeasurementTable:
     least_ranks: int = 1
     """The fewest processes that can measure."""
     case_key: str = ""
-    """The config key that names a training, MODEL:FRAMEWORK[:NxP], whose code and config the ranks get too."""
+    """The config key that names a training, MODEL[:FRAMEWORK[:NxP]], whose code and config the ranks get too."""
     memory: ClassVar[None] = None
     sample_unit: ClassVar[str] = ""
     goal: ClassVar[Goal | None] = None
