@@ -1,17 +1,15 @@
-"""Tensors like those of a step: the same type, shape and layout, and random values in the same range."""
+"""Tensors like those of a step: the same type, shape and layout, and its values, or such in the same range."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-_SAMPLE = 1 << 20
-"""The most elements of a tensor whose values are looked at, except of whole numbers, which may be indices."""
-_LARGEST = 2.0**52
+_KEPT = 1 << 20
+"""The most numbers of a tensor that are kept; of a larger one so many are looked at."""
 NAMES = {
     getattr(torch, name): short
     for short, names in {
@@ -21,17 +19,11 @@ NAMES = {
     for name in names
     if hasattr(torch, name)
 }  # fmt: skip
-_SIGNED = {
-    getattr(torch, f"u{name}"): getattr(torch, name)
-    for name in ("int16", "int32", "int64")
-    if hasattr(torch, f"u{name}")
-}
-"""Whole numbers without a sign, for which torch has few functions: they are handled as numbers with a sign."""
 
 
 @dataclass
 class TensorSpec:
-    """The layout of a tensor, and the range of its values."""
+    """The layout of a tensor, and its values or their range."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -43,6 +35,8 @@ class TensorSpec:
     high: float = 1.0
     mean: float = 0.5
     deviation: float = 0.25
+    values: Tensor | None = None
+    """Those of the step: always of whole numbers and flags, which may be indices or counts, else of a small tensor."""
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorSpec:
@@ -71,16 +65,15 @@ class TensorSpec:
         return text if self.stride == usual else f"{text}/[{','.join(map(str, self.stride))}]"
 
     def observe(self) -> None:
-        """Look at the values of the example, and forget it."""
+        """Keep the values of the example, or their range, and forget the example."""
         example, self.example = self.example, None
-        if example is None or not self.extent or self.dtype is torch.bool or self.dtype.is_complex:
+        if example is None or not self.extent:
             return
         memory = example.as_strided((self.extent,), (1,), example.storage_offset())
-        if not self.dtype.is_floating_point:
-            limits = memory.view(_SIGNED.get(self.dtype, self.dtype)).aminmax()
-            self.low, self.high = (min(max(float(value), -_LARGEST), _LARGEST) for value in limits)
+        if self.extent <= _KEPT or not self.dtype.is_floating_point:
+            self.values = memory.to("cpu", copy=True)
             return
-        sample = memory[:_SAMPLE].float()
+        sample = memory[:_KEPT].float()
         sample = sample[sample.isfinite()]
         if sample.numel():
             self.low, self.high = (float(value) for value in sample.aminmax())
@@ -88,15 +81,10 @@ class TensorSpec:
             self.deviation = float(sample.std(correction=0))
 
     def tensor(self) -> Tensor:
-        """Return a new tensor with random values."""
-        if self.dtype.is_floating_point:
-            drawn = torch.empty(self.extent, device=self.device).normal_(self.mean, max(self.deviation, 0.0))
-            memory = drawn.clamp_(self.low, self.high).to(self.dtype)
-        elif self.dtype is torch.bool:
-            memory = torch.rand(self.extent, device=self.device) < 0.5
-        elif self.dtype.is_complex:
-            memory = torch.randn(self.extent, dtype=self.dtype, device=self.device)
+        """Return a new tensor with the values of the step, or with random numbers in their range."""
+        if self.values is not None:
+            memory = self.values.to(self.device, copy=True)
         else:
-            memory = torch.empty(self.extent, dtype=_SIGNED.get(self.dtype, self.dtype), device=self.device)
-            memory = memory.random_(math.floor(self.low), math.floor(self.high) + 1).view(self.dtype)
+            drawn = torch.empty(self.extent, device=self.device).normal_(self.mean, self.deviation)
+            memory = drawn.clamp_(self.low, self.high).to(self.dtype)
         return memory.as_strided(self.shape, self.stride)

@@ -172,6 +172,7 @@ class Operators(Measurement):
         return {
             "calls": operator.calls,
             "part": ", ".join(operator.parts),
+            "in_its_place": f"{1e6 * self._times.of_operator(point.values['number']) / operator.calls:.3g} us",
             **({"flagperf": of_flagperf} if of_flagperf else {}),
         }
 
