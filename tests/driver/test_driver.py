@@ -228,11 +228,6 @@ def test_sys_exit_keeps_its_code(run: Run, tmp_path: Path, code: str, failed: li
     assert events(tmp_path) == ["INIT_START", *failed]
 
 
-def test_a_missing_case_file_is_logged(run: Run, tmp_path: Path) -> None:
-    assert run(MAIN.format("pass"), env={"FLAGPERF_CASE": "/no/such/case.json"}).returncode == 1
-    assert "/no/such/case.json: cannot be read" in records(tmp_path)[-1].value["error"]
-
-
 def test_sigterm_ends_a_rank_and_sigusr1_only_shows_its_stacks(run: Run, tmp_path: Path) -> None:
     program = MAIN.format("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)")
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -278,9 +278,3 @@ def test_an_unexpected_error_fails_one_case(tmp_path: Path, monkeypatch: pytest.
     text = page.standalone(run, run / "report.html")
     assert "ZeroDivisionError: a bug" in text
     assert "cannot show the details: PermissionError: a disk" in text
-
-
-def test_the_control_nothing_is_damaged(tmp_path: Path) -> None:
-    read = assert_reported(_run_of_two(tmp_path))
-    assert read.problems == ()
-    assert all(outcome.state == "finished" for case in read.cases for outcome in case.outcomes)

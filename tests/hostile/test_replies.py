@@ -192,6 +192,14 @@ def test_damaged_logs_stay_on_the_host(change: str, sentence: str, tmp_path: Pat
     assert sorted(path.name for path in (tmp_path / "round1").glob("*h*")) == ["h1_noderank0"]
 
 
+def test_logs_that_arrive_damaged_once_are_fetched_again(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    change = f"import os\nif not os.path.exists({str(once)!r}): os.mkdir({str(once)!r}); {replaced(sha256='0' * 64)}"
+    end = run_with(tmp_path, broken_host(tmp_path, "chunk", change))
+    assert once.is_dir(), "nothing came damaged"
+    assert (end.state, end.missing) == ("finished", ())
+
+
 RAW = gzip.compress(bytes(100))
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node import host_process
 from flagperf_driver.node.folder import cache_root
 from flagperf_driver.ports import PORTS, free_port
 from pytest_flagperf.hosts import Host, HostError
@@ -155,9 +153,3 @@ def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert cache_root() == tmp_path / "xdg" / "pytest-flagperf"
     monkeypatch.setenv("FLAGPERF_CACHE", str(tmp_path / "own"))
     assert cache_root() == tmp_path / "own"
-
-
-def test_the_text_that_runs_on_a_bare_host_does_not_import_the_project(tmp_path: Path) -> None:
-    file = host_process.__file__
-    argv = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(file)!r})"]
-    subprocess.run(argv, cwd=tmp_path, check=True)

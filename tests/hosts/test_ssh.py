@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import socket
 import subprocess
 import threading
@@ -49,11 +48,6 @@ def host(lab: Lab, there: LabHost) -> Iterator[SSHHost]:
 
 def running(there: LabHost, word: str) -> list[str]:
     return [process.cmdline for process in there.processes() if word in process.cmdline]
-
-
-def comes(there: LabHost, word: str) -> bool:
-    until(lambda: running(there, word), f"{word} on the host")
-    return True
 
 
 def gone(there: LabHost, word: str) -> bool:
@@ -222,37 +216,7 @@ def test_a_host_without_python_is_told_what_to_set(lab: Lab, there: LabHost, pyt
     host.close()
 
 
-def test_a_login_shell_may_print_text(host: SSHHost, there: LabHost) -> None:
-    there.run(["sh", "-c", "printf 'echo Welcome; echo beware >&2\\n' > /root/.bashrc"])
-    try:
-        done = host.run(["echo", "hello"], timeout_s=30)
-        assert done.out == "hello\n"
-        channel = host.open([host.python, "-c", ECHO])
-        channel.send({"a": 1})
-        assert channel.receive(20) == {"a": 1}
-        assert channel.close() == 0
-    finally:
-        there.run(["rm", "/root/.bashrc"])
-
-
 # Channels
-
-
-def test_the_end_of_a_channel_differs_from_its_loss(host: SSHHost, there: LabHost) -> None:
-    channel = host.open(["sh", "-c", "kill -9 $$"])
-    assert channel.receive(20) is None
-    assert channel.close() == -signal.SIGKILL
-    channel = host.open(["sleep", "3333"])
-    there.kill_sshd_sessions()
-    with pytest.raises(HostLost, match="the connection is lost: the other end closed it"):
-        channel.receive(20)
-    with pytest.raises(HostLost):
-        channel.send({})
-    assert channel.close() is None
-    assert comes(there, "sleep 3333")
-    host.reconnect()
-    host.run(["pkill", "-f", "sleep 3333"], timeout_s=30)
-    assert gone(there, "sleep 3333")
 
 
 def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:

@@ -197,15 +197,6 @@ def four(cluster: ClusterToy) -> ClusterToy:
     return cluster
 
 
-def test_ctrl_c_with_workers(four: ClusterToy) -> None:
-    going = four.start(*ONE, "-n2", *FOREVER)
-    going.wait_for(lambda: all(four.trains(host) for host in four.hosts), "training on all four", 60)
-    _interrupted(four, going)
-    ends = [json.loads(path.read_text()) for path in four.toy.runs[-1].glob("*/round1/round.json")]
-    assert [end["state"] for end in ends] == ["interrupted", "interrupted"]
-    assert (four.toy.runs[-1] / "results.json").is_file()
-
-
 @pytest.mark.parametrize("restarts", [True, False])
 def test_a_killed_worker_leaves_nothing_and_is_reported(four: ClusterToy, restarts: bool) -> None:
     """A new worker continues its round; without a new worker the ranks are stopped at the end of the run."""

@@ -48,23 +48,6 @@ def noting(self, *what):
 Tracker.take = noting
 """
 
-# As many pieces of the second host's logs as the file has characters come broken.
-BROKEN = """
-import base64, pathlib
-from pytest_flagperf.engines.agents import agents
-ask, left = agents.HostAgent.ask, pathlib.Path("broken")
-
-def broken(self, message, *rest, **more):
-    answer = ask(self, message, *rest, **more)
-    if message["op"] == "collect" and self.name == "h2" and left.read_text():
-        left.write_text(left.read_text()[1:])
-        raw = bytearray(base64.b64decode(answer["data"]))
-        raw[len(raw) // 2] ^= 1
-        answer = dict(answer, data=base64.b64encode(raw).decode())
-    return answer
-
-agents.HostAgent.ask = broken
-"""
 # One of its parts waits until the test says go; where it is about lost hosts or logs, only when there are any.
 WAITING = """
 import pathlib, time
@@ -293,29 +276,6 @@ def test_a_round_works_over_a_bad_line(cluster: ClusterToy) -> None:
         host.bad_line(delay_ms=50, loss_percent=10)
     cluster.passed("--set=step_s=0.1")
     assert_nothing_lost_or_doubled(cluster)
-
-
-def test_logs_that_come_broken_are_fetched_again_and_only_this_rounds_come(cluster: ClusterToy) -> None:
-    one, two = prepare(cluster, more=BROKEN)
-    for host in (one, two):
-        other = host.root / "tmp/pytest-flagperf-0/rounds/of-another-run"
-        other.mkdir(parents=True)
-        (other / "rank0.out.log").write_text("another's")
-    (cluster.root / "broken").write_text("x")
-    code, output = cluster.run("-k", "converges")
-    assert code == 0, output
-    assert (cluster.root / "broken").read_text() == "", "nothing came broken"
-    assert not cluster.round_json()["missing"]
-    folders = sorted(cluster.toy.runs[-1].glob("alpha*/round1/h*"))
-    assert [folder.name for folder in folders] == ["h1_noderank0", "h2_noderank1"]
-    for rank, folder in enumerate(folders):
-        names = {path.name for path in folder.iterdir()}
-        assert {f"rank{rank}.out.log", f"rank{rank}.exit.json", "sys_info.log", "start_plain_task.log"} <= names
-        assert not [name for name in names if name.startswith("agent.") or f"rank{1 - rank}" in name]
-        assert "FINISHED" in (folder / f"rank{rank}.out.log").read_text()
-    for host in (one, two):
-        host.run(["rm", "-r", "/tmp/pytest-flagperf-0/rounds/of-another-run"])
-    assert_nothing_left(cluster.hosts)
 
 
 def test_a_link_that_is_lost_while_logs_come_costs_nothing(cluster: ClusterToy) -> None:

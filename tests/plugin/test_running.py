@@ -120,11 +120,6 @@ def test_parallel_workers_share_the_cases_and_one_report(toy: Toy) -> None:
     assert set(worker) == {"alpha", "beta"}
 
 
-def test_uncaptured_output_follows_the_logs(toy: Toy) -> None:
-    result = toy.run("suites/alpha", "--nodes=1x1", "-s")
-    assert any("[rank 0]" in line for line in result.outlines)
-
-
 def test_a_round_runs_once_for_two_files_in_parallel(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text(
         "def test_mine(case, training, cluster, container, monitors, plan):\n"

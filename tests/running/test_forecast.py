@@ -28,7 +28,6 @@ def no_stored_runs(root: Path) -> StoredRuns:
 @pytest.mark.parametrize(
     ("config", "samples"),
     [
-        ("max_steps = 100\n", 3200),
         ("max_steps = 100\ngradient_accumulation_steps = 4\n", 12_800),
         ("max_steps = 100\nmax_samples = 999\n", 999),
         ("max_epochs = 7\n", 21),  # of the 3 files of the training data

@@ -47,7 +47,6 @@ AT_START = ended(error="ImportError", rank=0, step=0, checkpoints=0)
 @pytest.mark.parametrize(
     ("starts", "decision"),
     [
-        ([KILLED], None),
         ([KILLED, KILLED, KILLED], None),
         ([STUCK, STUCK], None),
         ([RAISED], None),

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.results.tables import published
 from tests.helpers import trees
 from tests.helpers.results_help import edit_json
@@ -104,20 +102,6 @@ def test_another_target_or_a_missing_table_of_models_is_reported(tree: Path, cap
     assert rows(file, "vendors") == [["Acme `acme`", "X9, A1x2", "pytorch: acme, acl", "–", "your own"]]
     file.write_text(file.read_text().replace("top1 ≥", "top1 ≤"))
     assert "docs/support.md: section models is out of date" in run_readme(capsys, tree, "--check", code=1)
-
-
-def commands(readme: Path) -> list[list[str]]:
-    return [line.split()[1:] for line in re.findall(r"^pytest .*$", readme.read_text(encoding="utf-8"), re.MULTILINE)]
-
-
-def test_the_command_of_a_vendors_case_can_be_planned() -> None:
-    catalog = Catalog.scan([REPO])
-    for readme in REPO.glob("vendors/*/*-*/README.md"):
-        ((_, vendor, case),) = commands(readme)
-        name, data = re.fullmatch(r"--case=(.+)=(.+)", case).groups()  # type: ignore[union-attr]
-        assert (vendor, data) == (f"--vendor={readme.parts[-3]}", "DATA_DIR"), readme
-        plan = make_plan(catalog, PlanRequest(Case.parse(name), vendor=readme.parts[-3], check_data=False))
-        assert not plan.throughput_only, readme
 
 
 def test_missing_readmes_are_created_and_then_up_to_date(tree: Path, capsys: Capture) -> None:

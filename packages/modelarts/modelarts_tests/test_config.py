@@ -51,13 +51,6 @@ def problems(tmp_path: Path, **more: Any) -> list[str]:
     return [problem.removeprefix(f"{tmp_path}/flagperf.toml: ") for problem in caught.value.problems]
 
 
-def test_the_public_cloud_needs_only_a_region(tmp_path: Path) -> None:
-    conf = config(tmp_path)
-    assert conf.endpoint("obs") == "https://obs.cn-north-4.myhuaweicloud.com"
-    assert conf.endpoint("modelarts") == "https://modelarts.cn-north-4.myhuaweicloud.com"
-    assert conf.code == ObsFolder("bench", "code/")
-
-
 def test_without_a_table_an_example_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problems, match=r"toml: no table \[engines.modelarts\]; the README of"):
         read_config(SiteTable({}, tmp_path / "flagperf.toml"))
@@ -85,14 +78,11 @@ def test_the_readme_has_a_valid_table(tmp_path: Path) -> None:
         ({"data": "/bench/code/data"}, "obs://bench/code/data/: is in the code folder obs://bench/code"),
         ({"output": None}, "engines.modelarts.output: missing; expected obs://BUCKET/FOLDER/"),
         ({"job_name": "a b"}, "engines.modelarts.job_name is 'a b'; expected 1 to 40 letters, digits, _ and -"),
-        ({"job_name": "a" * 41}, "expected 1 to 40 letters, digits, _ and -"),
         ({"obs_endpoint": "https://obs.example"}, "engines.modelarts: obs_endpoint is set without modelarts_endpoint"),
         ({"obs_endpoint": "obs.example"}, "expected http:// or https:// with a host and nothing else"),
         ({"obs_endpoint": "https://me:secret@obs.example"}, "expected http:// or https:// with a host and no"),
         ({"glog_level": 4}, "expected one of 0 INFO, 1 WARNING, 2 ERROR, 3 FATAL"),
-        ({"device_log_level": 5}, "expected one of 0 DEBUG, 1 INFO, 2 WARNING, 3 ERROR, 4 NULL"),
         ({"instances": 2, "cards": 4}, "instances = 2 with cards = 4: ModelArts connects only instances of 8 cards"),
-        ({"version": "v3"}, "engines.modelarts.version is 'v3'; expected one of v1, v2"),
         ({"flavour": "x"}, "engines.modelarts.flavour: unknown setting; did you mean flavor?"),
         (
             {"environment": {"MA_X": "1"}},
@@ -219,7 +209,6 @@ def test_no_key_is_in_a_text_of_the_objects(tmp_path: Path, caplog: pytest.LogCa
     [
         ("obs://bench/a/b/", ObsFolder("bench", "a/b/")),
         ("s3://bench/a", ObsFolder("bench", "a/")),
-        ("/bench/a", ObsFolder("bench", "a/")),
         ("/bench", ObsFolder("bench", "")),
         ("bench/a", None),
         ("obs://B/a", None),

@@ -5,8 +5,6 @@ import logging
 import re
 import signal
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -148,13 +146,6 @@ def test_a_job_that_waits_for_resources_can_be_stopped(
     assert "jobstatus:Terminated not stopped: the job has ended already" in capsys.readouterr().out
 
 
-def test_a_failed_rank_fails_the_round_as_in_any_other(toy: Toy, modelarts: service.ModelArts) -> None:
-    run = CloudRun(toy, modelarts, CASE, "fault='kill'")
-    fault = run.failed()
-    assert (fault.kind, fault.rank) == ("crash", 1)
-    assert (run.folder() / "instance0_noderank0" / "rank1.out.log").is_file()
-
-
 def test_a_job_that_fails_before_it_runs_is_one_sentence(toy: Toy, modelarts: service.ModelArts) -> None:
     modelarts.faults.fail_start = "the image cannot be pulled"
     sentence = CloudRun(toy, modelarts, CASE).failed().sentence
@@ -168,12 +159,6 @@ def test_a_job_without_output_fails(toy: Toy, modelarts: service.ModelArts, monk
     assert not run.round().ok
     remarks = [*run.record.warnings, *(missing.why for missing in run.record.missing), str(run.record.fault)]
     assert any("left no logs" in line or "not found" in line for line in remarks)
-
-
-def test_a_refused_job_is_one_sentence(toy: Toy, modelarts: service.ModelArts) -> None:
-    modelarts.faults.answers = [(400, b'{"error_code": "ModelArts.2815", "error_msg": "the quota is used up"}')]
-    assert "the quota is used up (ModelArts.2815)" in CloudRun(toy, modelarts, CASE).failed().sentence
-    assert modelarts.jobs == []
 
 
 def test_a_job_that_cannot_be_followed_any_more_is_stopped(toy: Toy, modelarts: service.ModelArts) -> None:
@@ -254,24 +239,6 @@ def test_a_job_whose_answer_was_lost_is_found_and_no_key_is_logged(
     assert "training-jobs" in caplog.text
     logged = "\n".join(record.getMessage() for record in caplog.records if not record.name.startswith("werkzeug"))
     assert not any(key in logged for key in (service.ACCESS, service.SECRET, "TOKENOFTHETEST"))
-
-
-@pytest.mark.slow
-def test_a_killed_controller_is_resumed(toy: Toy, modelarts: service.ModelArts) -> None:
-    (toy.root / "flagperf.toml").write_text(table(modelarts))
-    options = ["-p", "no:cacheprovider", "--engine=modelarts", f"--case={CASE}", "--set=step_s=0.3", "-k", "converges"]
-    first = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, "suites"], cwd=toy.root, stdout=subprocess.DEVNULL
-    )
-    until(trains(modelarts), "the training")
-    first.kill()
-    first.wait()
-    (run,) = toy.runs
-    result = toy.run(f"--resume={run}", "-k", "converges", "suites")
-    result.assert_outcomes(passed=1)
-    assert "still runs: resuming it" in result.stdout.str()
-    assert {path.name for path in run.glob("*/round1/result/*")} >= {"throughput_0.json", "accuracy.json"}
-    assert len(modelarts.jobs) == 1
 
 
 def test_the_data_are_one_input_of_the_job(toy: Toy, start_service: Callable[..., service.ModelArts]) -> None:

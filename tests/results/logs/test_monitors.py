@@ -152,7 +152,3 @@ def test_the_share_of_each_reason_for_low_clocks(tmp_path: Path) -> None:
     reasons = ["none", "sw_power_cap", "sw_power_cap+hw_thermal", "none", ""]
     device_rows(folder(tmp_path), *((when, 0, 1, reason, "") for when, reason in enumerate(reasons)))
     assert read(tmp_path).throttle == {0: {"hw_thermal": 0.25, "sw_power_cap": 0.5}}
-
-
-def test_no_hosts_no_samples(tmp_path: Path) -> None:
-    assert monitors.read(tmp_path) == {}

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.kinds.training.verdicts import converges, throughput
-from pytest_flagperf.kinds.training.verdicts.throughput import MIN_MEASURED_STEPS
 from pytest_flagperf.results.measured.outcome import Losses, Outcome, Quality, Target
 from pytest_flagperf.results.measured.starts import DrilledFault, Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
@@ -209,14 +208,6 @@ def test_one_round_without_p_core_spoils_the_speed_up(nothing: float | None) -> 
     good = recorded("converged_1x2")
     rounds = [good, with_metric(good, "p_core", nothing), good]
     assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.5, "weak")) == ["speedup"]
-
-
-def test_different_got_and_expected_never_look_the_same() -> None:
-    outcome = recorded("missed_target")
-    near = replace(outcome, quality=replace(outcome.quality, best=0.89999, last=0.89999, program_final=0.89999))
-    sentence = failed(converges(near))[0].sentence
-    assert "0.89999" in sentence
-    assert MIN_MEASURED_STEPS == 10
 
 
 @pytest.mark.parametrize("strict", [False, True])
