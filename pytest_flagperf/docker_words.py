@@ -8,15 +8,20 @@ from collections.abc import Iterator, Sequence
 
 from flagperf_driver.addresses import HIDDEN
 
-# The supported options: those without a value; those whose values are stored and shown, where a value has only the
-# characters of _PLAIN; and those whose values are hidden.
-_FLAGS = frozenset(["--init", "--privileged"])
-_PUBLIC = frozenset([
-    "--add-host", "--cap-add", "--cap-drop", "--cpus", "--device", "--gpus", "--group-add", "--hostname", "--ipc",
-    "--memory", "--memory-swap", "--network", "--pid", "--pids-limit", "--runtime", "--security-opt", "--shm-size",
-    "--ulimit", "--user", "--uts", "--volume", "--workdir",
-])  # fmt: skip
+ARGUMENTS = {
+    "--gpus": "device_requests", "--device": "devices", "--volume": "mounts", "--mount": "mounts", "--tmpfs": "tmpfs",
+    "--env": "environment", "--privileged": "privileged", "--cap-add": "cap_add", "--cap-drop": "cap_drop",
+    "--group-add": "group_add", "--security-opt": "security_opt", "--ulimit": "ulimits", "--ipc": "ipc_mode",
+    "--pid": "pid_mode", "--uts": "uts_mode", "--network": "network_mode", "--add-host": "extra_hosts",
+    "--hostname": "hostname", "--shm-size": "shm_size", "--memory": "mem_limit", "--memory-swap": "memswap_limit",
+    "--cpus": "nano_cpus", "--pids-limit": "pids_limit", "--runtime": "runtime", "--user": "user", "--init": "init",
+    "--entrypoint": "entrypoint", "--workdir": "working_dir",
+}  # fmt: skip
+"""The supported options, each with the argument of docker-py."""
+FLAGS = frozenset(["--init", "--privileged"])
+"""Those without a value."""
 _SECRET = frozenset(["--entrypoint", "--env", "--mount", "--tmpfs"])
+"""Those whose values are hidden. Other values are stored and shown where they have only the characters of _PLAIN."""
 _SHORT = {"-e": "--env", "-h": "--hostname", "-m": "--memory", "-u": "--user", "-v": "--volume", "-w": "--workdir"}
 _ALIASES = {"--net": "--network"}
 _PLAIN = re.compile(r"[\w./:,={}$~%+-]*")
@@ -61,7 +66,7 @@ def name_shown(name: str) -> str:
 
 def value_shown(name: str, value: str | None) -> str:
     """Return the value of an option where it may be shown, of a variable its name."""
-    if value is None or (name in _PUBLIC | _FLAGS and _PLAIN.fullmatch(value)):
+    if value is None or (name in ARGUMENTS.keys() - _SECRET and _PLAIN.fullmatch(value)):
         return value or ""
     variable, equals, _ = value.partition("=")
     if name == "--env" and _VARIABLE.fullmatch(variable):
@@ -72,7 +77,7 @@ def value_shown(name: str, value: str | None) -> str:
 def _option_shown(name: str, value: str | None) -> str:
     if not name:
         return HIDDEN
-    if name in _FLAGS and value == "true":
+    if name in FLAGS and value == "true":
         return name
     return f"{name_shown(name)} {value_shown(name, value)}".rstrip()
 
@@ -82,7 +87,7 @@ def _long(word: str, remaining: list[str]) -> tuple[str, str | None]:
     name = _ALIASES.get(name, name)
     if equals:
         return name, value
-    return name, "true" if name in _FLAGS else _following(name, remaining)
+    return name, "true" if name in FLAGS else _following(name, remaining)
 
 
 def _short(letters: str, remaining: list[str]) -> tuple[str, str | None]:
@@ -94,6 +99,6 @@ def _short(letters: str, remaining: list[str]) -> tuple[str, str | None]:
 
 def _following(name: str, remaining: list[str]) -> str | None:
     """Take the next word as the value of an option; an unknown option may or may not take a value."""
-    if not remaining or (name not in _PUBLIC | _SECRET and remaining[0].startswith("-")):
+    if not remaining or (name not in ARGUMENTS and remaining[0].startswith("-")):
         return None
     return remaining.pop(0)

@@ -13,11 +13,10 @@ from .docker import run_options as docker
 from .docker.run_options import OptionsError
 
 # Docker's options without an equivalent, whose absence can change what a case measures.
-_NOTED = {
-    "mem_limit": "--memory", "memswap_limit": "--memory-swap", "nano_cpus": "--cpus", "pids_limit": "--pids-limit",
-    "user": "--user", "extra_hosts": "--add-host", "tmpfs": "--tmpfs", "entrypoint": "--entrypoint",
-    "shm_size": "--shm-size",
-}  # fmt: skip
+_NOTED = (
+    "--memory", "--memory-swap", "--cpus", "--pids-limit", "--user", "--add-host", "--tmpfs", "--entrypoint",
+    "--shm-size",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def translate(words: Sequence[str], source: str, program: ContainerProgram) -> T
         elif name in program.valued:
             own += [name, value or ""] if not name.startswith("--") else [f"{name}={value}"]
             problem = None if value else "the value is missing"
-        elif name in docker.NAMES or not name:
+        elif name in docker_words.ARGUMENTS or not name:
             dockers.append(f"{name}={value}" if name and value is not None else name or str(value))
         else:
             problem = _unknown(name, program)
@@ -79,7 +78,7 @@ def translate(words: Sequence[str], source: str, program: ContainerProgram) -> T
     problems += [f"{source}: --volume: {problem}" for mount in mounts if (problem := _no_mount(mount, program))]
     if problems:
         raise OptionsError(problems)
-    unused = [name for key, name in _NOTED.items() if key in parsed.arguments]
+    unused = [name for name in _NOTED if docker_words.ARGUMENTS[name] in parsed.arguments]
     return TranslatedOptions(
         tuple(own),
         tuple(Mount(mount["Source"], mount["Target"], bool(mount["ReadOnly"])) for mount in mounts),
@@ -90,7 +89,7 @@ def translate(words: Sequence[str], source: str, program: ContainerProgram) -> T
 
 
 def _unknown(name: str, program: ContainerProgram) -> str:
-    allowed = [*program.flags, *program.valued, *docker.NAMES]
+    allowed = [*program.flags, *program.valued, *docker_words.ARGUMENTS]
     hint = near(name, allowed) or f"; allowed are {', '.join(allowed)}"
     return f"an option neither of {program.name} nor of docker run{hint}"
 

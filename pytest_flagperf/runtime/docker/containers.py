@@ -239,17 +239,13 @@ def _pull(client: Any, host: Host, name: str, deadline: float, progress: OnProgr
                     raise RuntimeSetupError(f"{host.name}: the image {name} was not pulled in time: {amount}")
         except APIError as error:
             raise RuntimeSetupError(_pull_error(host, name, _explanation(error))) from error
-        except _PullError as error:
-            raise RuntimeSetupError(_pull_error(host, name, str(error))) from error
         return _find(client, name)
 
 
-class _PullError(RuntimeError):
-    """The reason of the registry or the engine for a failed pull."""
-
-
 def _pull_amounts(messages: Iterator[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the downloaded share of all layers from time to time."""
+    """Yield the downloaded share of all layers from time to time; APIError with the registry's or engine's reason."""
+    from docker.errors import APIError
+
     layers: dict[str, tuple[int, int]] = {}
     reported_at = 0.0
     failure = ""
@@ -263,7 +259,7 @@ def _pull_amounts(messages: Iterator[Mapping[str, Any]]) -> Iterator[str]:
             done, total = (sum(column) / 1e6 for column in zip(*layers.values(), strict=True))
             yield f"{done:.0f} of {total:.0f} MB"
     if failure:
-        raise _PullError(failure)
+        raise APIError(failure)
 
 
 def _pull_error(host: Host, name: str, why: str) -> str:

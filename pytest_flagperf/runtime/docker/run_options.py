@@ -55,19 +55,24 @@ def parse(words: Sequence[str], source: str, devices: Sequence[int] = ()) -> Opt
 
     An option with ``{device}`` is used once for each of the ``devices``, and also checked without devices.
     """
-    parsed = _Parsed({})
+    arguments: dict[str, Any] = {}
+    by_device = False
+    notes: list[str] = []
     problems: list[str] = []
     for name, value in _pairs(words, problems):
         try:
             for filled in _filled_in(name, value, devices):
-                _TABLE[name](parsed, filled)
+                _add(arguments, name, filled)
         except ValueError as error:
             problems.append(f"{name} {docker_words.value_shown(name, value)}: {error}")
-        parsed.by_device |= name == "--device" and _DEVICE in value
+        by_device |= name == "--device" and _DEVICE in value
+        if name == "--workdir":
+            notes.append(f"{source}: --workdir {value} has no effect: ranks run in their log folder")
     if problems:
         raise OptionsError([f"{source}: {problem}" for problem in problems])
-    notes = tuple(f"{source}: {note}" for note in parsed.notes)
-    return Options(parsed.arguments, parsed.gpus, parsed.by_device, notes)
+    gpus = arguments.pop("device_requests", None) is not None
+    arguments.pop("working_dir", None)
+    return Options(arguments, gpus, by_device, tuple(notes))
 
 
 def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
@@ -78,14 +83,35 @@ def _filled_in(name: str, value: str, devices: Sequence[int]) -> Sequence[str]:
         raise ValueError(f"unknown {public}; allowed is {_DEVICE}, the number of a leased device")
     if _DEVICE not in value:
         return [value]
-    tried = _Parsed({})
+    tried: dict[str, Any] = {}
     for number in range(2):
-        _TABLE[name](tried, value.replace(_DEVICE, str(number)))
-    if sum(len(entries) for entries in tried.arguments.values() if isinstance(entries, (list, dict))) < 2:
+        _add(tried, name, value.replace(_DEVICE, str(number)))
+    if sum(len(entries) for entries in tried.values() if isinstance(entries, (list, dict))) < 2:
         raise ValueError(
             f"the same value for all devices; {_DEVICE} is allowed in options that are given once for each device"
         )
     return [value.replace(_DEVICE, str(device)) for device in devices]
+
+
+def _add(arguments: dict[str, Any], name: str, value: str) -> None:
+    """Add an option to the arguments of docker-py; ValueError if its value is invalid."""
+    key = docker_words.ARGUMENTS[name]
+    if name in docker_words.FLAGS:
+        if value not in ("true", "false"):
+            raise ValueError("expected true or false")
+        arguments[key] = value == "true"
+    elif name in _NAMED:
+        entry, separated, rest = value.partition(_NAMED[name][0])
+        if not entry or not separated:
+            raise ValueError(f"expected {_NAMED[name][1]}")
+        arguments.setdefault(key, {})[entry] = rest
+    elif name == "--tmpfs":
+        path, _, options = value.partition(":")
+        arguments.setdefault(key, {})[_absolute(path)] = options
+    elif name in _EACH:
+        arguments.setdefault(key, []).append(_EACH[name](value))
+    else:
+        arguments[key] = _ONE.get(name, _text)(value)
 
 
 def size(text: str) -> int:
@@ -99,23 +125,10 @@ def size(text: str) -> int:
 # -- parsing ----------------------------------------------------------------------------------------------
 
 
-class _Parsed:
-    """The result of parsing so far."""
-
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self.arguments = arguments
-        self.gpus = False
-        self.by_device = False
-        self.notes: list[str] = []
-
-
-_Take = Callable[[_Parsed, str], None]
-
-
 def _pairs(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, str]]:
     """Yield each known option by its long name with its value; flags have the value ``true``."""
     for name, value in docker_words.options(words):
-        if name not in _TABLE:
+        if name not in docker_words.ARGUMENTS:
             problems.append(_unknown(name))
         elif value is None:
             problems.append(f"{name}: the value is missing")
@@ -127,73 +140,24 @@ def _unknown(name: str) -> str:
     """Return a problem without the word itself, which may be part of a password with a space."""
     if not name:
         return "found a word without an option; expected options only, and quotes around a value with a space"
-    allowed = f"; allowed are {', '.join(_TABLE)}"
-    return f"unsupported docker option {docker_words.name_shown(name)}{near(name, _TABLE) or allowed}"
-
-
-def _text(key: str) -> _Take:
-    def take(parsed: _Parsed, value: str) -> None:
-        if not value:
-            raise ValueError("the value is empty")
-        parsed.arguments[key] = value
-
-    return take
-
-
-def _flag(key: str) -> _Take:
-    def take(parsed: _Parsed, value: str) -> None:
-        if value not in ("true", "false"):
-            raise ValueError("expected true or false")
-        parsed.arguments[key] = value == "true"
-
-    return take
-
-
-def _number(key: str, convert: Callable[[str], int]) -> _Take:
-    def take(parsed: _Parsed, value: str) -> None:
-        parsed.arguments[key] = convert(value)
-
-    return take
-
-
-def _each(key: str, convert: Callable[[str], Any] = str) -> _Take:
-    def take(parsed: _Parsed, value: str) -> None:
-        parsed.arguments.setdefault(key, []).append(convert(value))
-
-    return take
-
-
-def _named(key: str, separator: str, form: str) -> _Take:
-    def take(parsed: _Parsed, value: str) -> None:
-        name, separated, rest = value.partition(separator)
-        if not name or not separated:
-            raise ValueError(f"expected {form}")
-        parsed.arguments.setdefault(key, {})[name] = rest
-
-    return take
-
-
-def _gpus(parsed: _Parsed, value: str) -> None:
-    if value != "all":
-        part = "; a part of a device (MIG) cannot be leased" if "mig" in value.lower() else ""
-        raise ValueError(f"expected all, the devices that the case has leased{part}")
-    parsed.gpus = True
-
-
-def _workdir(parsed: _Parsed, value: str) -> None:
-    parsed.notes.append(f"--workdir {value} has no effect: ranks run in their log folder")
-
-
-def _entrypoint(parsed: _Parsed, value: str) -> None:
-    parsed.arguments["entrypoint"] = [value]  # an empty value removes the image's entrypoint
-
-
-def _tmpfs(parsed: _Parsed, value: str) -> None:
-    path, _, options = value.partition(":")
-    parsed.arguments.setdefault("tmpfs", {})[_absolute(path)] = options
+    allowed = f"; allowed are {', '.join(docker_words.ARGUMENTS)}"
+    return f"unsupported docker option {docker_words.name_shown(name)}{near(name, docker_words.ARGUMENTS) or allowed}"
 
 
 # -- values -----------------------------------------------------------------------------------------------
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("the value is empty")
+    return value
+
+
+def _gpus(value: str) -> str:
+    if value != "all":
+        part = "; a part of a device (MIG) cannot be leased" if "mig" in value.lower() else ""
+        raise ValueError(f"expected all, the devices that the case has leased{part}")
+    return value
 
 
 def _absolute(path: str) -> str:
@@ -269,36 +233,16 @@ def _whole(value: str) -> int:
     return int(value)
 
 
-_TABLE: Mapping[str, _Take] = {
-    "--gpus": _gpus,
-    "--device": _each("devices", _device),
-    "--volume": _each("mounts", _volume),
-    "--mount": _each("mounts", _long_mount),
-    "--tmpfs": _tmpfs,
-    "--env": _named("environment", "=", "NAME=VALUE"),
-    "--privileged": _flag("privileged"),
-    "--cap-add": _each("cap_add"),
-    "--cap-drop": _each("cap_drop"),
-    "--group-add": _each("group_add"),
-    "--security-opt": _each("security_opt", _security),
-    "--ulimit": _each("ulimits", _ulimit),
-    "--ipc": _text("ipc_mode"),
-    "--pid": _text("pid_mode"),
-    "--uts": _text("uts_mode"),
-    "--network": _text("network_mode"),
-    "--add-host": _named("extra_hosts", ":", "NAME:ADDRESS"),
-    "--hostname": _text("hostname"),
-    "--shm-size": _number("shm_size", size),
-    "--memory": _number("mem_limit", size),
-    "--memory-swap": _number("memswap_limit", _swap),
-    "--cpus": _number("nano_cpus", _nano_cpus),
-    "--pids-limit": _number("pids_limit", _whole),
-    "--runtime": _text("runtime"),
-    "--user": _text("user"),
-    "--init": _flag("init"),
-    "--entrypoint": _entrypoint,
-    "--workdir": _workdir,
-}
-
-NAMES = tuple(_TABLE)
-"""The long names of all options that are supported."""
+_NAMED = {"--env": ("=", "NAME=VALUE"), "--add-host": (":", "NAME:ADDRESS")}
+"""The options with named values: what ends the name, and the form."""
+_EACH: Mapping[str, Callable[[str], Any]] = {
+    "--device": _device, "--volume": _volume, "--mount": _long_mount, "--cap-add": str, "--cap-drop": str,
+    "--group-add": str, "--security-opt": _security, "--ulimit": _ulimit,
+}  # fmt: skip
+"""The options of which each value counts."""
+_ONE: Mapping[str, Callable[[str], Any]] = {
+    "--gpus": _gpus, "--shm-size": size, "--memory": size, "--memory-swap": _swap, "--cpus": _nano_cpus,
+    "--pids-limit": _whole, "--entrypoint": lambda value: [value],  # an empty one removes the image's entrypoint
+    "--workdir": str,
+}  # fmt: skip
+"""The options of which the last value counts, and that are not any text."""
