@@ -34,15 +34,6 @@ class StartedRank(NamedTuple):
     started_ms: int
 
 
-class EndedRank(NamedTuple):
-    """A rank whose process is reaped, until its end is reported."""
-
-    started: StartedRank
-    code: int  # below 0: the signal that killed the process
-    memory: str | None  # which memory ran out when it was killed
-    cause: str | None  # None: the agent did not end the rank
-
-
 class Ranks:
     """One round's ranks on this host, from the start of the first to the end of the last.
 
@@ -96,8 +87,8 @@ class Ranks:
         if ended:
             self._read_logs()
         # Report first the rank that most probably made the others fail.
-        for rank in sorted(ended, key=_fault_order):
-            self._report_end(rank)
+        for rank, report in sorted(ended, key=_fault_order):
+            self._report_end(rank, report["code"], report["memory"])
         self._timer.run_due_calls()
         self._finish_if_over()
 
@@ -213,28 +204,25 @@ class Ranks:
 
     # -- the ranks' end ------------------------------------------------------------------------------------
 
-    def _take_end(self, report: Report) -> EndedRank:
-        number = report["rank"]
-        rank = self._started.pop(number)
+    def _take_end(self, report: Report) -> tuple[StartedRank, Report]:
+        rank = self._started.pop(report["rank"])
         rank.followed.read_log(to_the_end=True)
-        return EndedRank(rank, report["code"], report["memory"], (self._ending or {}).get(number))
+        return rank, report
 
-    def _report_end(self, rank: EndedRank) -> None:
-        code = rank.code
+    def _report_end(self, rank: StartedRank, code: int, memory: str | None) -> None:
+        """Report a reaped rank; ``code`` below 0 is the signal that killed it, ``memory`` the one that ran out."""
         if code == 0:
-            self._send_exit(rank.started, 0, None, None)
+            self._send_exit(rank, 0, None, None)
             return
-        if rank.cause is None and self._ending is None:
-            self.fail(*self._crash(rank))
+        self.fail(*self._crash(rank.followed, code, memory))
         exit_code, name = (code, None) if code > 0 else (None, _signal_name(-code))
-        self._send_exit(rank.started, exit_code, name, rank.cause or "crash")
+        self._send_exit(rank, exit_code, name, (self._ending or {}).get(rank.followed.rank, "crash"))
         self._end_all()
 
-    def _crash(self, rank: EndedRank) -> tuple[str, int, str]:
+    def _crash(self, followed: rank_health.FollowedRank, code: int, memory: str | None) -> tuple[str, int, str]:
         """Return the kind of fault, the rank and the sentence. A rank that cannot write cannot log that either."""
-        followed, code = rank.started.followed, rank.code
         number, error = followed.rank, followed.error
-        how = f"ended with exit code {code}" if code > 0 else f"was killed by {_signal_with_cause(-code, rank.memory)}"
+        how = f"ended with exit code {code}" if code > 0 else f"was killed by {_signal_with_cause(-code, memory)}"
         if error is not None:
             reason = f"{error.value.get('type')}: {_one_line(error.value.get('error'))}"
             return "crash", number, f"rank {number} {how}: {reason}"
@@ -299,8 +287,8 @@ class Ranks:
         )
 
 
-def _fault_order(rank: EndedRank) -> tuple[bool, bool, float]:
-    code, error = rank.code, rank.started.followed.error
+def _fault_order(end: tuple[StartedRank, Report]) -> tuple[bool, bool, float]:
+    code, error = end[1]["code"], end[0].followed.error
     return code == 0, code > 0, error.time_ms if error is not None else float("inf")
 
 
