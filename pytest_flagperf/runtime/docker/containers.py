@@ -130,14 +130,11 @@ def _connected(host: Host) -> Any:
             self.sock = host.open_socket(docker_engine.SOCKET)
             self.sock.settimeout(self.timeout)
 
-    class Adapter(UnixHTTPAdapter):  # type: ignore[misc]
-        def get_connection(self, url: str, proxies: Any = None) -> Any:  # noqa: ARG002
-            return super().get_connection(_ENGINE)  # docker-py would keep a pool for each URL
-
-    adapter = Adapter(_SOCKET_URL, timeout=_ANSWER_S)
     pool: Any = UnixHTTPConnectionPool(_ENGINE, docker_engine.SOCKET, timeout=_ANSWER_S)
-    pool._new_conn = lambda: Connection(_ENGINE, docker_engine.SOCKET, timeout=pool.timeout)
+    pool._new_conn = lambda: Connection(_ENGINE, docker_engine.SOCKET, _ANSWER_S)
+    adapter: Any = UnixHTTPAdapter(_SOCKET_URL, timeout=_ANSWER_S)
     adapter.pools[_ENGINE] = pool
+    adapter.get_connection = lambda _url, _proxies=None: pool  # docker-py would keep a pool for each URL
     with requests.Session() as session:
         session.mount(_ENGINE, adapter)
         # docker-py's own request for the version takes ten times as long.
