@@ -97,7 +97,7 @@ def unpack(root: Path, archive: str) -> None:
         shutil.rmtree(str(temporary), ignore_errors=True)
 
 
-class Started:
+class StartedProgram:
     """A program or a connection to a socket, with its input that is not written yet."""
 
     def __init__(self, channel: int) -> None:
@@ -180,8 +180,8 @@ class HostProcess:
         self.beat_s = float(request["beat_s"])
         self.silence_s = float(request["silence_s"])
         self.stays = bool(request.get("stays"))
-        self.started: dict[int, Started] = {}
-        self.closed: list[Started] = []  # the controller has closed their channels
+        self.started: dict[int, StartedProgram] = {}
+        self.closed: list[StartedProgram] = []  # the controller has closed their channels
         self.unsent = bytearray()
         self.received = bytearray()
         self.heard_at = float("inf") if request.get("port") else time.monotonic()
@@ -317,7 +317,7 @@ class HostProcess:
             self.closed.append(self.started.pop(channel))
 
     def start(self, channel: int, request: "dict[str, Any]") -> None:
-        one, op = Started(channel), request["op"]
+        one, op = StartedProgram(channel), request["op"]
         try:
             answer = put(request) if op == "put" else one.connect(request) if op == "connect" else one.start(request)
         except Exception as error:
@@ -328,7 +328,7 @@ class HostProcess:
             self.started[channel] = one
         self.send(channel, b"r", json.dumps(answer).encode())
 
-    def feed(self, one: Started) -> None:
+    def feed(self, one: StartedProgram) -> None:
         """Write as much of the input as is taken; close it at the end."""
         try:
             if one.unwritten and one.input >= 0:
@@ -345,7 +345,7 @@ class HostProcess:
 
     # -- to the controller ---------------------------------------------------------------------------------
 
-    def pass_output(self, one: Started, fd: int) -> None:
+    def pass_output(self, one: StartedProgram, fd: int) -> None:
         kind = one.outputs[fd]
         most = CHUNK if kind == b"e" else min(CHUNK, one.window)
         if most <= 0:

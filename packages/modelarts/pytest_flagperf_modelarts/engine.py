@@ -14,7 +14,7 @@ from typing import Any
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import FAIL, OK, WARN, Finding
-from pytest_flagperf.engines.agents.agents import Agents, HostAgent
+from pytest_flagperf.engines.agents.agents import Agents, Greeted, HostAgent
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine, check_system
 from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.preflight import sentences
@@ -211,7 +211,7 @@ class ModelArtsEngine(AgentsEngine):
         """Run one round on its instances of the job; its directory records how it ended."""
         directory = one.directory.absolute()
         directory.mkdir(parents=True, exist_ok=True)
-        port = random.choice(_PORTS)
+        port, devices = random.choice(_PORTS), range(plan.case.nproc)
         with Agents(self._limits, is_noted=is_noted) as agents:
             for noderank, instance in enumerate(one.instances):
                 host = self._pool.hosts[instance]
@@ -224,10 +224,7 @@ class ModelArtsEngine(AgentsEngine):
                         directory,
                         CheckedChannel(host.name, job.channels[instance]),
                         self._settings.lease_time,
-                        log_dir=log_dir,
-                        code_root=self._config.code.path.rstrip("/"),
-                        port=port,
-                        devices=tuple(range(plan.case.nproc)),
+                        state=Greeted(log_dir, self._config.code.path.rstrip("/"), port=port).lease(devices),
                         end_s=_END_S,
                     )
                 )

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flagperf_driver.node import device_lease
 from flagperf_driver.node.agent.archive import LogLimits
@@ -53,6 +53,8 @@ _REPORT_EVERY_S = 10.0  # the shortest time between two lines about changed hold
 
 _ANSWERS = frozenset(["hello", "pong", "leased", "busy", "released", "chunk", "attached", "end", "error"])
 
+State = TypeVar("State", bound="Greeted")
+
 # Limit of unread answers: more of them could fill the controller's memory.
 _MOST_ANSWERS = 16
 
@@ -68,9 +70,66 @@ def refusal(host: str, answer: Message) -> HostError:
     return Refused(f"{host}: its agent refused: {answer['sentence']}")
 
 
+@dataclass(frozen=True)
+class Greeted:
+    """The state of an agent that has its log folder, and no devices."""
+
+    log_dir: str
+    code_root: str = ""
+    cpus: tuple[int, ...] = ()
+    port: int = 0
+    clock_offset_s: float = 0.0  # the host's clock minus ours
+
+    def lease(self, devices: Sequence[int]) -> Leased:
+        return Leased(**vars(self), devices=tuple(devices))
+
+
+@dataclass(frozen=True)
+class Leased(Greeted):
+    """The state of an agent that holds devices for ranks, and has not got the order to start them."""
+
+    devices: tuple[int, ...] = ()
+
+    def release(self) -> Greeted:
+        return Greeted(self.log_dir, self.code_root, self.cpus, self.port, self.clock_offset_s)
+
+    def start(self, docker: str | None) -> Started:
+        return Started(**vars(self), docker=docker)
+
+
+@dataclass(frozen=True)
+class Started(Leased):
+    """The state of an agent that has got the order to start its ranks, and what it has reported of them."""
+
+    docker: str | None = None  # socket of the container engine of the round's container
+    exits: dict[int, Message] = field(default_factory=dict)
+    finished: set[int] = field(default_factory=set)
+    failed: dict[int, Message] = field(default_factory=dict)
+    beats: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # the latest of each rank
+    slow: dict[str, float] = field(default_factory=dict)  # by rank: step time relative to the host's median
+
+    def take_exits(self, message: Message) -> None:
+        """Take how a rank ended, or of the agent's last message which ranks ended well."""
+        if message["type"] == "over":
+            ended_well = message.get("ended_well", ())
+            self.exits.update({rank: {"code": 0} for rank in ended_well})
+            self.finished.update(ended_well)
+        else:
+            self.exits[message["rank"]] = message
+            self.finished.update([message["rank"]] if message.get("finished") else ())
+
+    def end(self) -> Ended:
+        return Ended(**vars(self))
+
+
+@dataclass(frozen=True)
+class Ended(Started):
+    """The state of an agent whose ranks have ended, and whose devices are free."""
+
+
 @dataclass(eq=False)
 class HostAgent:
-    """The controller's view of a host's agent: its connection, and its messages so far."""
+    """The controller's view of a host's agent: how far its round is, and its connection."""
 
     host: Host
     noderank: int
@@ -78,22 +137,9 @@ class HostAgent:
     channel: Channel
     lease_s: float
     code: Code | None = None  # the deployed code that it runs; None for an agent of another controller
-    docker: str | None = None  # socket of the container engine of the round's container
-    log_dir: str = ""
-    code_root: str = ""
-    cpus: tuple[int, ...] = ()
-    port: int = 0
-    clock_offset_s: float = 0.0  # the host's clock minus ours
-    devices: tuple[int, ...] = ()
-    started: bool = False
+    state: Greeted | None = None  # None: it has not answered yet
     end_s: float = GRACE_S + MARGIN_S  # maximum time from a request to stop to its last message
-    exits: dict[int, Message] = field(default_factory=dict)
-    finished: set[int] = field(default_factory=set)
-    failed: dict[int, Message] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    beats: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the latest of each rank
-    slow: dict[str, float] = field(default_factory=dict)  # by rank: step time relative to the host's median
-    over: bool = False  # its ranks have ended and its devices are free
     gone: str | None = None  # why no more messages will come
     stream_ended: bool = False  # all its messages, the last one included, are queued
     removed: bool = False  # the round does not use it; its messages are ignored
@@ -111,9 +157,37 @@ class HostAgent:
         return self.host.name
 
     @property
+    def greeted(self) -> Greeted:
+        return self._state_of(Greeted)
+
+    @property
+    def leased(self) -> Leased:
+        return self._state_of(Leased)
+
+    @property
+    def started(self) -> Started:
+        return self._state_of(Started)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it has got the order to start its ranks, which may have ended since."""
+        return isinstance(self.state, Started)
+
+    @property
+    def over(self) -> bool:
+        """Whether its ranks have ended and its devices are free."""
+        return isinstance(self.state, Ended)
+
+    @property
     def done(self) -> bool:
         """Return True if no more messages are expected."""
-        return self.over or self.stream_ended or not self.started
+        return self.over or self.stream_ended or not self.is_started
+
+    def _state_of(self, kind: type[State]) -> State:
+        if not isinstance(self.state, kind):
+            state = type(self.state).__name__ if self.state else "not greeted"
+            raise TypeError(f"{self.name}: its agent is {state}; expected {kind.__name__}")
+        return self.state
 
     @property
     def folder(self) -> Path:
@@ -123,16 +197,6 @@ class HostAgent:
     def send(self, message: Message) -> None:
         _log.debug("%s: sent %s", self.name, message["op"])
         self.channel.send(message)
-
-    def take_exits(self, message: Message) -> None:
-        """Take how a rank ended, or of the agent's last message which ranks ended well."""
-        if message["type"] == "over":
-            ended_well = message.get("ended_well", ())
-            self.exits.update({rank: {"code": 0} for rank in ended_well})
-            self.finished.update(ended_well)
-        else:
-            self.exits[message["rank"]] = message
-            self.finished.update([message["rank"]] if message.get("finished") else ())
 
     def ask(self, message: Message, *answers: str, timeout_s: float = silence.ANSWER_S) -> Message:
         """Send a message and return the answer of one of these types."""
@@ -218,8 +282,7 @@ class Agents:
 
     def start(self, orders: Sequence[Message]) -> None:
         for agent, order in zip(self.all, orders, strict=True):
-            agent.started = True
-            agent.docker = order["container"].get("socket") if order.get("container") else None
+            agent.state = agent.leased.start(order["container"].get("socket") if order.get("container") else None)
             agent.send(order)
 
     def messages(self) -> Iterator[tuple[HostAgent, Message]]:
@@ -247,7 +310,7 @@ class Agents:
             return
         self._stopped_at, self._stop_reason = time.monotonic(), reason
         for agent in self.all:
-            if agent.started and not (agent.over or agent.gone):
+            if agent.is_started and not (agent.over or agent.gone):
                 with suppress(HostError):
                     agent.send({"op": "stop", "reason": reason})
 
@@ -308,7 +371,7 @@ class Agents:
         except TimeoutError:
             return
         except HostLost as error:
-            if not self._closing and agent.log_dir:
+            if not self._closing and agent.state is not None:
                 self._stop_reading(agent)
                 self._help(f"reach {agent.name}", partial(self._reconnect, agent, str(error)))
                 return
@@ -332,7 +395,7 @@ class Agents:
         """Give up agents that watch ranks and are silent; their connections work."""
         now = time.monotonic()
         for agent in list(self.all):
-            watches = agent.started and not (agent.done or agent.lost or agent.gone)
+            watches = agent.is_started and not (agent.done or agent.lost or agent.gone)
             if watches and now - agent.received_at > silence.AGENT_S:
                 agent.gone = f"no message from its agent for {silence.AGENT_S:g} s"
                 self._end(agent)
@@ -343,13 +406,15 @@ class Agents:
                 raise InvalidReply(agent.name, f"{message['type']} without an order; expected answers to orders only")
             agent.answers.put(message)
             return
+        if message["type"] == "over" and not agent.is_started:
+            raise InvalidReply(agent.name, "over before the order to start; expected it after the order")
         seq = int(message.get("seq", 0))
         if seq and seq <= agent.seq:
             return  # already received
         agent.seq = max(agent.seq, seq)
         self._messages.put((agent, message))
         if message["type"] == "over":
-            agent.over = True
+            agent.state = agent.started.end()
 
     def _reconnect(self, agent: HostAgent, why: str) -> None:
         """Reach a lost host's agent again; give up when its lease is over."""
@@ -368,7 +433,7 @@ class Agents:
                 time.sleep(_RECONNECT_S)
                 continue
             try:
-                agent.channel, agent.lost = connect_to_agent(agent.host, agent.log_dir, agent.seq), None
+                agent.channel, agent.lost = connect_to_agent(agent.host, agent.greeted.log_dir, agent.seq), None
             except HostLost as error:
                 why = str(error)
                 continue
@@ -386,7 +451,7 @@ class Agents:
     def _read_left(self, agent: HostAgent) -> None:
         """Take the messages that an agent left in its file before its end."""
         with suppress(HostError):
-            words = ["tail", "-n", f"+{agent.seq + 1}", f"{agent.log_dir}/{EVENTS}"]
+            words = ["tail", "-n", f"+{agent.seq + 1}", f"{agent.greeted.log_dir}/{EVENTS}"]
             for line in agent.host.run(words, timeout_s=silence.ANSWER_S).raw.splitlines():
                 if (message := parse_line(agent.name, line)) is not None:
                     check_reply(agent.name, message)
@@ -425,11 +490,7 @@ def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float
         directory,
         connect_to_agent(host, placed.log_dir, 0),
         lease_s,
-        log_dir=placed.log_dir,
-        code_root=placed.code_root,
-        clock_offset_s=placed.clock_offset_s,
-        devices=placed.devices,
-        started=True,
+        state=Started(placed.log_dir, placed.code_root, (), 0, placed.clock_offset_s, placed.devices),
     )
 
 
@@ -478,7 +539,7 @@ class DeviceRequest:
 
     def lease(self, agent: HostAgent) -> Message:
         """Return the order to lease devices on an agent's host."""
-        count = self.devices_per_host or max(self.nproc, len(agent.cpus))
+        count = self.devices_per_host or max(self.nproc, len(agent.greeted.cpus))
         devices = self.allowed.get(agent.name, range(count))
         return {
             "op": "lease",
@@ -531,7 +592,7 @@ class Acquisition:
                 # Other controllers may try the same hosts in another order: retry at random times.
                 time.sleep(_POLL_S * random.uniform(0.5, 1.5))
         waited_s = time.monotonic() - waits_since[0] if waits_since else 0.0
-        for agent in [agent for agent in self.agents.all if not agent.devices]:
+        for agent in [agent for agent in self.agents.all if not isinstance(agent.state, Leased)]:
             self.agents.remove(agent)
         for noderank, agent in enumerate(self.agents.all):
             agent.noderank = noderank
@@ -542,21 +603,22 @@ class Acquisition:
         nnodes = self.request.nnodes
         self.pool.take(nnodes)  # raises HostError if too few are left
         untried, busy = list(self.pool.usable), list[str]()
-        while untried and (missing := nnodes - sum(bool(agent.devices) for agent in self.agents.all)):
+        while untried and (missing := nnodes - len(self._holding())):
             chosen, untried = untried[:missing], untried[missing:]
             agents = self._agents_on(chosen)
             with nullcontext(chosen) if self.again else _unreserved(chosen) as free:
                 busy += self.lease_all([agent for agent in agents if agent.host in free])
             busy += ["a training of another run starts again"] if len(free) < len(chosen) else []
-        holding = [agent for agent in self.agents.all if agent.devices]
-        if len(holding) == nnodes:
+        if len(self._holding()) == nnodes:
             return []
-        self._ask_all(holding, lambda agent: agent.ask({"op": "release"}, "released"))
-        for agent in holding:
-            agent.devices = ()
+        for agent, _ in self._ask_all(self._holding(), lambda agent: agent.ask({"op": "release"}, "released")):
+            agent.state = agent.leased.release()
         if not busy:
             self.pool.take(nnodes)  # a host may have been lost meanwhile
         return busy or ["other runs were faster"]
+
+    def _holding(self) -> list[HostAgent]:
+        return [agent for agent in self.agents.all if isinstance(agent.state, Leased)]
 
     def _agents_on(self, chosen: Sequence[Host]) -> list[HostAgent]:
         """Return an agent on each host, started at once; a host where no agent starts is left out from now on."""
@@ -579,9 +641,8 @@ class Acquisition:
         self.agents.join(agent)
         try:
             hello = agent.ask(self.request.hello(agent), "hello")
-            agent.log_dir, agent.code_root = hello["log_dir"], hello["code_root"]
-            agent.cpus, agent.port = tuple(hello["cpus"]), hello["port"]
-            agent.clock_offset_s = 0.0 if host.is_local else clock_offset(agent.ask)[0]
+            offset_s = 0.0 if host.is_local else clock_offset(agent.ask)[0]
+            agent.state = Greeted(hello["log_dir"], hello["code_root"], tuple(hello["cpus"]), hello["port"], offset_s)
         except HostError:
             self.agents.remove(agent)
             raise
@@ -599,7 +660,8 @@ class Acquisition:
         """Try to lease devices on all agents at once. Return the holders where the devices are busy."""
         busy: list[str] = []
         for agent, answer in self._ask_all(targets, self._ask_for_devices):
-            agent.devices = tuple(answer.get("devices", ()))
+            if answer["type"] == "leased":
+                agent.state = agent.greeted.lease(answer["devices"])
             busy += [line if agent.host.is_local else f"{agent.name}: {line}" for line in answer.get("holders", ())]
         return busy
 

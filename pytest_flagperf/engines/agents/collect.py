@@ -68,7 +68,7 @@ def collect(agents: Agents, directory: Path, *, failed: bool) -> Collected:
     """Fetch the logs, or summaries of them, from all other hosts into the round's directory."""
     for agent in agents.all:  # a rank may write any file
         _remove_file(agent.folder / SUMMARY)
-    remote = [agent for agent in agents.all if not agent.host.is_local and agent.started]
+    remote = [agent for agent in agents.all if not agent.host.is_local and agent.is_started]
     if failed or len(agents.all) <= agents.limits.max_whole_hosts:
         return Collected(_on_each(remote, partial(_fetch_logs, agents)))
     first = [agent for agent in remote if agent.noderank == 0]
@@ -118,7 +118,7 @@ def _collect_one(agent: HostAgent, fetch_from: Callable[[HostAgent], tuple[str, 
         if agent.lost and agent.gone:
             break
         time.sleep(_AGAIN_S)
-    return MissingLogs(agent.name, agent.noderank, agent.log_dir, why)
+    return MissingLogs(agent.name, agent.noderank, agent.greeted.log_dir, why)
 
 
 def _fetch_logs(agents: Agents, agent: HostAgent) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def _fetch_logs(agents: Agents, agent: HostAgent) -> tuple[str, ...]:
     if agent.lost:
         raise HostError(agent.gone or agent.lost)
     if agent.gone:
-        return fetch(agent.host, agent.code or pack({}), agent.log_dir, agent.folder, agents.limits)
+        return fetch(agent.host, agent.code or pack({}), agent.greeted.log_dir, agent.folder, agents.limits)
     with _packed(agents, agent) as archive:
         return _unpack(archive, agent.folder, agents.limits)
 

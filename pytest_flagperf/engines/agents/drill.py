@@ -64,7 +64,8 @@ class Drill:
         self._since = self._at = None
         now_ms = time.time_ns() // 1_000_000
         if kind == RANK:
-            rank = hit.noderank * len(hit.devices) + random.randrange(len(hit.devices))
+            nproc = len(hit.started.devices)
+            rank = hit.noderank * nproc + random.randrange(nproc)
         self.struck.append(StruckFault(kind, hit.name, rank, step, now_ms))
         note("line", text=f"drill: {self.struck[-1].what} at step {step:,}")
         self._hit = hit

@@ -153,8 +153,8 @@ def _find_hanging_rank(
     Each agent compares only the ranks of its own host. After a hang all of them report at the same time, and it is
     chance which report arrives first.
     """
-    agent_of = {rank: other for other in agents.all if other.beats for rank in ranks(other, plan)}
-    heartbeats = {rank: _heartbeat(other.beats.get(str(rank))) for rank, other in agent_of.items()}
+    agent_of = {rank: other for other in agents.all if other.started.beats for rank in ranks(other, plan)}
+    heartbeats = {rank: _heartbeat(other.started.beats.get(str(rank))) for rank, other in agent_of.items()}
     reported = heartbeats.get(-1 if fault.rank is None else fault.rank)
     if reported is None:
         return agent, fault
@@ -187,7 +187,7 @@ def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
     agent, fault = entry
     if fault.kind in (*FAULTS_OF_HOSTS, "container"):
         return 0
-    killed = fault.rank is not None and agent.exits.get(fault.rank, {}).get("signal")
+    killed = fault.rank is not None and agent.started.exits.get(fault.rank, {}).get("signal")
     return 1 if killed and fault.kind == "crash" else 2
 
 
@@ -200,11 +200,11 @@ def _take(agent: HostAgent, message: Message, tracker: Tracker) -> RoundFault | 
     elif kind == "perflog":
         _take_event(agent, message, tracker)
     elif kind in ("exit", "over"):
-        agent.take_exits(message)
+        agent.started.take_exits(message)
     elif kind == "beat":
         for slow, ratio in message["slow"].items():
-            agent.slow[slow] = max(ratio, agent.slow.get(slow, 0.0))
-        agent.beats = message.get("ranks") or agent.beats
+            agent.started.slow[slow] = max(ratio, agent.started.slow.get(slow, 0.0))
+        agent.started.beats.update(message.get("ranks") or {})
     elif kind == "warning":
         agent.warnings.append(f"{agent.name}: {message['sentence']}")
     elif kind == "fault":
@@ -233,18 +233,19 @@ def _note(agent: HostAgent, message: Message, tracker: Tracker) -> None:
 def _take_event(agent: HostAgent, message: Message, tracker: Tracker) -> None:
     rank, event, value = message["rank"], message["event"], message.get("value") or {}
     if event == events.FAILED:
-        agent.failed.setdefault(rank, message)
+        agent.started.failed.setdefault(rank, message)
     if rank == 0:
-        tracker.take(event, value, message["time_ms"] - round(agent.clock_offset_s * 1000))
+        tracker.take(event, value, message["time_ms"] - round(agent.started.clock_offset_s * 1000))
 
 
 def _with_details(agent: HostAgent, fault: RoundFault) -> RoundFault:
     """Return the fault with the rank's error and its last lines, which may arrive after the fault."""
     if fault.rank is None:
         return fault
-    lines = tuple(agent.exits.get(fault.rank, {}).get("last_lines") or ())
+    started = agent.started
+    lines = tuple(started.exits.get(fault.rank, {}).get("last_lines") or ())
     sentence = fault.sentence
-    error = "{type}: {error}".format(**{"type": "", "error": "", **agent.failed.get(fault.rank, {}).get("value", {})})
+    error = "{type}: {error}".format(**{"type": "", "error": "", **started.failed.get(fault.rank, {}).get("value", {})})
     if error != ": " and error not in sentence:
         sentence = f"{sentence}: {error}"
     return replace(fault, sentence=sentence, last_lines=lines)
@@ -259,8 +260,8 @@ def unfinished(agents: Sequence[HostAgent], plan: StoredPlan) -> RoundFault | No
     """Return a fault for the first rank without a FINISHED event, whatever its exit code; None if all have one."""
     for agent in agents:
         for rank in ranks(agent, plan):
-            if rank not in agent.finished:
-                lines = tuple(agent.exits.get(rank, {}).get("last_lines") or ())
+            if rank not in agent.started.finished:
+                lines = tuple(agent.started.exits.get(rank, {}).get("last_lines") or ())
                 sentence = f"rank {rank} ended without a {events.FINISHED} line"
                 return RoundFault("unfinished", agent.name, rank, sentence, lines)
     return None

@@ -91,10 +91,10 @@ def run_round(
 
     def start() -> None:
         for agent in agents.all:
-            _log.info("%s: %s: devices %s", stored_round.label, agent.name, list(agent.devices))
+            _log.info("%s: %s: devices %s", stored_round.label, agent.name, list(agent.leased.devices))
         placement, orders = round_orders.placement_and_orders()
         stored_round.write_inputs(
-            round_orders.plan_json(placement, orders), round_orders.case_json(agents.all[0].code_root)
+            round_orders.plan_json(placement, orders), round_orders.case_json(agents.all[0].leased.code_root)
         )
         agents.start(orders)
 
@@ -129,7 +129,7 @@ def follow_round(
     def started() -> None:
         for agent in agents.all:
             # Exits that the other controller received are not sent again; the logs have FINISHED.
-            agent.finished.update(ranks(agent, plan))
+            agent.started.finished.update(ranks(agent, plan))
         if end_because is not None:
             raise HostError(end_because)
 
@@ -200,14 +200,14 @@ def _stop(agents: Agents, reason: str) -> None:
     try:
         for agent, message in agents.messages():
             if message["type"] in ("exit", "over"):
-                agent.take_exits(message)
+                agent.started.take_exits(message)
     except TimeoutError:
         pass  # the lease ends the ranks
 
 
 def _sweep(agents: Iterable[HostAgent]) -> tuple[str, ...]:
     """End and remove processes and containers of agents that did not end in order; return their names."""
-    left = [agent for agent in agents if agent.started and not agent.over]
+    left = [agent for agent in agents if agent.is_started and not agent.over]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return tuple(line for lines in pool.map(_sweep_host, left) for line in lines)
 
@@ -216,7 +216,7 @@ def _sweep_host(agent: HostAgent) -> list[str]:
     if agent.lost:
         return []  # unreachable: the agent ends its ranks when its lease is over, or when it is reached again
     try:
-        swept, problems = sweep(agent.host, agent.code or pack({}), agent.log_dir, agent.docker)
+        swept, problems = sweep(agent.host, agent.code or pack({}), agent.started.log_dir, agent.started.docker)
     except HostError as error:
         agent.warnings.append(f"{agent.name} could not be checked for leftovers of the round: {error}")
         return []
@@ -231,7 +231,7 @@ def _host_ends(agents: Agents) -> tuple[HostEnd, ...]:
             agent.name,
             tuple(
                 RankEnd(rank, exit_.get("code"), exit_.get("signal"), exit_.get("cause"))
-                for rank, exit_ in sorted(agent.exits.items())
+                for rank, exit_ in sorted(agent.started.exits.items() if agent.is_started else ())
             ),
         )
         for agent in agents.all
@@ -242,7 +242,8 @@ def _warnings(agents: Agents) -> tuple[str, ...]:
     slow = (
         f"rank {rank} on {agent.name} was slow: its steps took {ratio:.2g} times the median of the host's ranks"
         for agent in agents.all
-        for rank, ratio in agent.slow.items()
+        if agent.is_started
+        for rank, ratio in agent.started.slow.items()
     )
     return (*(line for agent in agents.all for line in agent.warnings), *slow)
 
@@ -278,7 +279,7 @@ class RoundOrders:
         placement = self.placement(only_leased=only_leased(containers))
         ranks = rank_processes(self.plan, placement)
         case = cache(lambda code_root: json.dumps(self.case_json(code_root), indent=1) + "\n")
-        cases = (case(agent.code_root) for agent in self.agents.all)
+        cases = (case(agent.leased.code_root) for agent in self.agents.all)
         return placement, [*map(self._order, self.agents.all, ranks, containers, cases)]
 
     def _order(
@@ -310,15 +311,15 @@ class RoundOrders:
 
     def _container(self, agent: HostAgent) -> Mapping[str, Any] | None:
         """Create, but do not start, the container of this round's ranks; its program starts them."""
-        interpreter, data_dir = self.interpreters[agent.name], self.plan.data_dir
+        interpreter, data_dir, lease = self.interpreters[agent.name], self.plan.data_dir, agent.leased
         if interpreter.container is None:
             return None
         return interpreter.container.create(
             agent.host,
-            argv=[*module_argv(interpreter.python, agent.code_root, _STARTER), agent.log_dir],
-            log_dir=agent.log_dir,
-            read_only=[agent.code_root, *([data_dir] if data_dir else [])],
-            devices=agent.devices,
+            argv=[*module_argv(interpreter.python, lease.code_root, _STARTER), lease.log_dir],
+            log_dir=lease.log_dir,
+            read_only=[lease.code_root, *([data_dir] if data_dir else [])],
+            devices=lease.devices,
             labels=self.options.labels,
         )
 
@@ -326,22 +327,24 @@ class RoundOrders:
         """Return the placement of the plan on the hosts that the agents hold."""
         plan, hosts = self.plan, tuple(map(self._placed, self.agents.all))
         threads = (
-            threads_per_rank(len(agent.cpus), plan.case.nproc, host.cpus)
+            threads_per_rank(len(agent.leased.cpus), plan.case.nproc, host.cpus)
             for agent, host in zip(self.agents.all, hosts, strict=True)
         )
-        return Placement(hosts, self.agents.all[0].port, 1 if plan.devices_are_cores else min(threads), only_leased)
+        return Placement(
+            hosts, self.agents.all[0].leased.port, 1 if plan.devices_are_cores else min(threads), only_leased
+        )
 
     def _placed(self, agent: HostAgent) -> PlacedHost:
-        cpus, interpreter = self.cores(agent), self.interpreters[agent.name]
+        cpus, interpreter, lease = self.cores(agent), self.interpreters[agent.name], agent.leased
         return PlacedHost(
             name=agent.name,
             noderank=agent.noderank,
             address=agent.host.address,
-            devices=agent.devices,
+            devices=lease.devices,
             cores=tuple(map(topology.as_list, cpus or ((),) * self.plan.case.nproc)),
-            log_dir=agent.log_dir,
-            code_root=agent.code_root,
-            clock_offset_s=round(agent.clock_offset_s, 6),
+            log_dir=lease.log_dir,
+            code_root=lease.code_root,
+            clock_offset_s=round(lease.clock_offset_s, 6),
             python=interpreter.python,
             cpus=cpus,
             env=interpreter.env,
@@ -352,11 +355,12 @@ class RoundOrders:
         """Return the cores that each rank is bound to: its leased core on CPUs, else the cores near its device."""
         if not self.options.bind:
             return ()
+        cpus, devices = agent.leased.cpus, agent.leased.devices
         if self.plan.devices_are_cores:
-            enough = all(device < len(agent.cpus) for device in agent.devices)
-            return tuple((agent.cpus[device],) for device in agent.devices) if enough else ()
-        near, usable = self.options.near.get(agent.name, {}), set(agent.cpus)
-        cores = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in agent.devices)
+            enough = all(device < len(cpus) for device in devices)
+            return tuple((cpus[device],) for device in devices) if enough else ()
+        near, usable = self.options.near.get(agent.name, {}), set(cpus)
+        cores = tuple(tuple(sorted(usable.intersection(near.get(device, ())))) for device in devices)
         return cores if any(cores) else ()
 
     def _monitors(self, agent: HostAgent, container: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -365,11 +369,12 @@ class RoundOrders:
         if monitors is None:
             return None
         probe = monitors.get("probe")
-        devices = list(agent.devices) if probe or monitors.get("nvml") else []
-        own: dict[str, Any] = {"probe": {"module": f"{agent.code_root}/{probe}"}} if probe else {}
+        lease = agent.leased
+        devices = list(lease.devices) if probe or monitors.get("nvml") else []
+        own: dict[str, Any] = {"probe": {"module": f"{lease.code_root}/{probe}"}} if probe else {}
         own |= {"processors_first": True} if self.plan.devices_are_cores else {}
         inside = {"container": container["id"]} if container and "id" in container else {}
-        return {**monitors, **own, **inside, "folder": agent.log_dir, "devices": devices}
+        return {**monitors, **own, **inside, "folder": lease.log_dir, "devices": devices}
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of plan.json that are known before the hosts are."""
@@ -392,7 +397,7 @@ class RoundOrders:
             "python": first.python,
             "interpreter": {"label": first.label, **first.details},
             "other_versions": stored.to_json_types(_other_versions(self.interpreters.values())),
-            "code_root": self.agents.all[0].code_root,
+            "code_root": self.agents.all[0].leased.code_root,
             # The requested samples: a report shows which of them are missing.
             "monitors": dict(options.monitors) if options.monitors else None,
             "bind": options.bind,

@@ -18,11 +18,11 @@ def waiting_s(agents: Agents) -> float:
 
     Only ranks of reachable hosts count; 0 if a host is evaluating or saving, has not begun, or no host is lost.
     """
-    running = [agent for agent in agents.all if agent.started and not agent.over and not agent.gone]
+    running = [agent for agent in agents.all if agent.is_started and not agent.over and not agent.gone]
     there = [agent for agent in running if agent.lost is None]
-    if not there or len(there) == len(running) or not all(agent.beats for agent in there):
+    if not there or len(there) == len(running) or not all(agent.started.beats for agent in there):
         return 0.0
-    of_ranks = [beat for agent in there for beat in agent.beats.values()]
+    of_ranks = [beat for agent in there for beat in agent.started.beats.values()]
     behind = min(beat["step"] for beat in of_ranks)
     waiting = [beat for beat in of_ranks if beat["step"] == behind]
     if behind < 1 or any(beat["phase"] != TRAIN for beat in waiting):

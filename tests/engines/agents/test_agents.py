@@ -13,7 +13,7 @@ import pytest
 from flagperf_driver.heartbeat import EVALUATE, INIT, TRAIN
 from flagperf_driver.node.folder import EVENTS
 from pytest_flagperf.engines.agents import agents as agents_module
-from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, HostAgent
+from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, Greeted, HostAgent, Started
 from pytest_flagperf.engines.agents.drill import Drill
 from pytest_flagperf.engines.agents.round_messages import first_fault, start_tracker
 from pytest_flagperf.hosts import HostError, HostLost, Message
@@ -62,7 +62,7 @@ class FakeChannel:
 
 
 def agent_on(line: FakeChannel, tmp_path: Path) -> HostAgent:
-    return HostAgent(LocalHost("h1"), 0, tmp_path, line, 5.0, log_dir="/there", started=True)
+    return HostAgent(LocalHost("h1"), 0, tmp_path, line, 5.0, state=Started("/there"))
 
 
 def test_messages_before_the_end_are_received_after_it(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_an_agent_left_in_its_file_is_read(tmp_path: Path) -> None:
     lines = [{"type": "warning", "sentence": word, "seq": number} for number, word in enumerate("abc", 1)]
     (tmp_path / EVENTS).write_text("".join(json.dumps(line) + "\n" for line in lines))
     agent = agent_on(FakeChannel(), tmp_path)
-    agent.log_dir, agent.seq = str(tmp_path), 1
+    agent.state, agent.seq = Started(str(tmp_path)), 1
     with Agents() as agents:
         agents._read_left(agent)
         assert [agents._messages.get_nowait()[1]["sentence"] for _ in "bc"] == ["b", "c"]
@@ -139,7 +139,7 @@ def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_
     pool, agents = HostPool(hosts), Agents()
     words: tuple[Message | Exception, ...] = (HostLost("h1: cut"), {"type": "busy", "holders": ["host is held by eve"]})
     for host, word in zip(hosts, words, strict=True):
-        agents.join(HostAgent(host, 0, tmp_path, FakeChannel(word), 5.0, log_dir="/there", cpus=(0,)))
+        agents.join(HostAgent(host, 0, tmp_path, FakeChannel(word), 5.0, state=Greeted("/there", cpus=(0,))))
     request = DeviceRequest(2, 1, None, False, {"case": "a:b:c:1:1:1"}, "name", tmp_path, 5.0)
     assert Acquisition(pool, cast("Any", None), request, agents).lease_all([*agents.all]) == ["h2: host is held by eve"]
     assert (pool.usable, list(pool.excluded)) == (hosts[1:], ["h1"])
@@ -192,7 +192,7 @@ def test_of_many_hosts_the_rank_that_hangs_is_named_and_not_the_first_report(
         line = FakeChannel({"type": "beat", "seq": 1, "ranks": beats, "slow": {}})
         line.incoming.put({"type": "fault", "seq": 2, "kind": "hang", "rank": 8 * number, "sentence": "first"})
         line.incoming.put({"type": "over", "seq": 3})
-        agents.all.append(HostAgent(LocalHost(f"h{number}"), number, tmp_path, line, 5.0, log_dir="/x", started=True))
+        agents.all.append(HostAgent(LocalHost(f"h{number}"), number, tmp_path, line, 5.0, state=Started("/x")))
     for kind in range(3):  # all beats arrive before the first report
         for agent in agents.all:
             message = agent.channel.receive(0)

@@ -17,6 +17,7 @@ from flagperf_driver.node.folder import SUMMARY
 from flagperf_driver.node.logs.summary import Request
 from flagperf_driver.target import Target
 from pytest_flagperf.engines.agents import collect as collect_module
+from pytest_flagperf.engines.agents.agents import Greeted
 from pytest_flagperf.engines.agents.collect import Collected, collect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge, unpack, unpack_summary
 from pytest_flagperf.hosts import HostError
@@ -116,7 +117,7 @@ def test_a_host_whose_summary_does_not_arrive_is_asked_again(tmp_path: Path) -> 
 
         return Named(
             name=name, host=Named(name=name), folder=tmp_path / name, directory=tmp_path, expect=expect, ask=ask,
-            send=lambda _: None, losses=0, lost=None, gone=None, log_dir="/there", noderank=0, warnings=[],
+            send=lambda _: None, losses=0, lost=None, gone=None, greeted=Greeted("/there"), noderank=0, warnings=[],
         )  # fmt: skip
 
     agents: Any = SimpleNamespace(limits=DEFAULT_LIMITS, is_noted=True)

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import OK, WARN, Finding
-from pytest_flagperf.engines.agents.agents import Agents
+from pytest_flagperf.engines.agents.agents import Agents, Leased
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.drill import refuse_drill
@@ -28,7 +28,7 @@ NODES = {0: range(4), 1: range(4), 2: range(4, 8), 3: range(4, 8)}
 
 
 def cores(devices: Sequence[int], *, device: str = "acme", cpus: Sequence[int] = range(8), **options: Any) -> Any:
-    agent: Any = SimpleNamespace(name="h", cpus=tuple(cpus), devices=tuple(devices))
+    agent: Any = SimpleNamespace(name="h", leased=Leased("/x", cpus=tuple(cpus), devices=tuple(devices)))
     return RoundOrders(tiny_plan(device=device), 1, {}, agents_of(agent), {}, RoundOptions(**options)).cores(agent)
 
 
@@ -65,10 +65,8 @@ def agents_of(*agents: Any) -> Agents:
 
 
 def agent_on(name: str) -> Any:
-    return SimpleNamespace(
-        name=name, noderank=0, clock_offset_s=0.0, host=SimpleNamespace(address=f"{name}.cluster"),
-        cpus=tuple(range(8)), port=29999, devices=(0, 1), log_dir=f"/rounds/{name}", code_root="/staged/code",
-    )  # fmt: skip
+    lease = Leased(f"/rounds/{name}", "/staged/code", tuple(range(8)), 29999, devices=(0, 1))
+    return SimpleNamespace(name=name, noderank=0, host=SimpleNamespace(address=f"{name}.cluster"), leased=lease)
 
 
 def test_an_order_has_the_variables_of_its_ranks_and_of_their_hosts_python() -> None:
