@@ -1,6 +1,6 @@
-"""The ``flagperf`` command: lists suites and vendors, and reads stored runs. One module per command.
+"""The ``flagperf`` command: reads stored runs. One module per command.
 
-Installed packages may add commands.
+Packages add commands, those of our wheel and installed ones.
 
 Exit codes: 0, success; 1, the command found a problem, such as a regression; 2, the command failed.
 """
@@ -19,8 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from pytest_flagperf import __version__
-from pytest_flagperf.commands import accept, export, report, show
-from pytest_flagperf.commands import list as list_
+from pytest_flagperf.commands import accept, export, show
 from pytest_flagperf.packages import advice
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems, near
@@ -28,9 +27,7 @@ from pytest_flagperf.results.tables.frames import RunWarning
 from pytest_flagperf.stored import FormatError
 
 COMMANDS: dict[str, ModuleType] = {
-    "list": list_,
     "show": show,
-    "report": report,
     "accept": accept,
     "export": export,
 }

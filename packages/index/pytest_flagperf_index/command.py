@@ -11,10 +11,12 @@ import argparse
 from pathlib import Path
 
 from pytest_flagperf.commands import common
-from pytest_flagperf.report.page import index, page
+from pytest_flagperf.report.page import page
 from pytest_flagperf.results.tables.runs import find_runs
 from pytest_flagperf.stored import digests, write_text
 from pytest_flagperf.stored.layout import INDEX, PAGE
+
+from .page import standalone
 
 EXAMPLE = "--all reports"
 
@@ -39,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         for directory in runs:
             if not (directory / PAGE).exists():
                 write_text(directory / PAGE, page.standalone(directory, directory / PAGE))
-        text = index.standalone(folder, runs, to, problems)
+        text = standalone(folder, runs, to, problems)
     else:
         text = page.standalone(folder, to, problems)
     write_text(to, text)
