@@ -32,7 +32,6 @@ _NAME_RULE = "letters, digits and . _ + -, beginning with a letter or a digit"
 _FRAMEWORK_RULE = "letters, digits and . + -, optionally with _ and a version, as in pytorch_1.13"
 _COUNT_RULE = "a whole number from 1, without a sign or leading zeros"
 _PAIR_RULE = "key-value, a key of the config, and letters, digits and . _ -"
-_ORDER_RULE = "keys in alphabetical order, each once"
 
 
 class CaseError(Problems):
@@ -166,6 +165,12 @@ def without_repeat(name: str) -> str:
     return case.without_repeat if case else name
 
 
+def variant_of(name: str) -> str:
+    """Return the variant in a stored name; empty without one."""
+    case = case_of(name)
+    return case.variant_name if case else ""
+
+
 def folder_pattern(name: str) -> str:
     """Return a pattern of the folders of a case, by its name without the number of rounds."""
     terms = [glob.escape(term) for term in name.split(":")]
@@ -184,7 +189,7 @@ def _problems(terms: list[str]) -> list[str]:
     problems += [f"variant has {pair!r}; expected {_PAIR_RULE}" for pair in pairs if not _PAIR.fullmatch(pair)]
     keys = [pair.partition("-")[0] for pair in pairs]
     if any(first >= second for first, second in pairwise(keys)):
-        problems.append(f"variant has the keys {', '.join(keys)}; expected {_ORDER_RULE}")
+        problems.append(f"variant has the keys {', '.join(keys)}; expected them in alphabetical order, each once")
     return problems
 
 

@@ -93,8 +93,7 @@ class Selection:
 def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:
     """Return the cases of --case, FlagPerf's file or the settings file; else each suite in each requested shape."""
     values = parse_settings(settings.set, _file_of(settings, "set"))
-    # The cases of a run to resume name their variants.
-    each = () if settings.resume else settings.each
+    each = () if settings.resume else settings.each  # the cases of a run to resume name their variants
     query = _Query(settings, catalog, values, parse_sweep(each, _file_of(settings, "each"), values), hosts)
     named = _listed_cases(settings, conf)
     matrix = [f"--{key}" for key in ("nodes", "hw") if settings.commanded(key)]

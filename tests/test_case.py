@@ -64,7 +64,7 @@ def test_the_folders_of_a_case_match_for_any_number_of_rounds_and_not_for_anothe
         ("precision=bf16", r"expected key-value"),
         ("a-1+", r"variant has ''"),
         ("a-../x", r"variant has 'a-../x'"),
-        ("b-1+a-2", r"variant has the keys b, a; expected keys in alphabetical order, each once"),
+        ("b-1+a-2", r"variant has the keys b, a; expected them in alphabetical order, each once"),
         ("a-1+a-2", r"keys a, a"),
     ],
 )

@@ -13,7 +13,6 @@ from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.verdicts.case_result import EXPECTED, PASSED, CaseResult, CaseSummary
 
 TARGET, STEPS = "time_to_target", "steps_to_target"
-OUT_OF_MEMORY, NOT_CONVERGED, NOT_MEASURED = "out of memory", "not converged", "not measured"
 COMPARED = {
     TARGET: "time to target", STEPS: "steps to target", "step_time_p50": "step time",
     "peak_memory": "memory of tensors", "device_memory": "memory of a device",
@@ -67,27 +66,25 @@ class Sweep:
         return f"{self.cases[0].case.without_variant} by {self.keys}"
 
     @property
-    def goal(self) -> str:
-        return self.cases[0].goal
-
-    @property
     def ranked(self) -> list[SweptCase]:
         """The variants that can be the best, the best first."""
-        named = [one for one in self.cases if not one.problem and one.goal == self.goal]
-        higher = any(one.figures[self.goal].direction == "higher" for one in named)
-        return sorted(named, key=lambda one: one.figures[self.goal].value, reverse=higher)
+        goal = self.cases[0].goal
+        named = [one for one in self.cases if not one.problem and one.goal == goal]
+        higher = any(one.figures[goal].direction == "higher" for one in named)
+        return sorted(named, key=lambda one: one.figures[goal].value, reverse=higher)
 
     @property
     def answer(self) -> str:
         """Which value is the best, how far the others are from it, and which have a problem."""
-        ranked, to_target = self.ranked, self.goal == TARGET
+        ranked, goal = self.ranked, self.cases[0].goal
+        to_target = goal == TARGET
         if ranked:
             best, *others = ranked
-            figure = best.figures[self.goal]
-            does = "reaches the target first, in" if to_target else f"has the best {self.goal},"
+            figure = best.figures[goal]
+            does = "reaches the target first, in" if to_target else f"has the best {goal},"
             parts = [f"{best.label} {does} {quantity(figure.value, figure.unit)}{_doubt(ranked)}"]
             least = figure.value or float("nan")
-            ratios = [f"{one.label}: {quantity(one.figures[self.goal].value / least, 'x')}" for one in others]
+            ratios = [f"{one.label}: {quantity(one.figures[goal].value / least, 'x')}" for one in others]
             parts += [f"{', '.join(ratios)}{' as long' if to_target else ' of it'}"] if ratios else []
         else:
             parts = ["no value reached the target" if to_target else "no value was measured"]
@@ -109,7 +106,7 @@ def swept_case(case: CaseResult, summary: CaseSummary) -> SweptCase | None:
         figures,
         goal,
         tuple(statistics.finite(outcome.value(goal) for outcome in case.counted)),
-        _problem(case, summary) or ("" if goal in figures else NOT_MEASURED),
+        _problem(case, summary) or ("" if goal in figures else "not measured"),
         tuple((float(step.samples), step.loss) for step in first.steps),
         first.started_ms or 0,
     )
@@ -137,9 +134,9 @@ def _median(case: CaseResult, name: str) -> MetricValue | None:
 
 def _problem(case: CaseResult, summary: CaseSummary) -> str:
     if any(ran_out_of_memory(outcome.failures) for outcome in case.outcomes):
-        return OUT_OF_MEMORY
+        return "out of memory"
     if case.finished and case.converged is not None and case.converged < case.meant:
-        return NOT_CONVERGED
+        return "not converged"
     return "" if summary.state in (PASSED, EXPECTED) else summary.state
 
 

@@ -63,10 +63,10 @@ def total_duration(plans: Sequence[Plan], stored_runs: StoredRuns) -> str:
     known = [(one, rounds) for one, rounds in estimates if isinstance(one, DurationEstimate)]
     if not known:
         return f"{count(len(plans), 'case')}, no estimate of how long they take"
-    about = "at most" if any(one.at_most for one, _ in known) else "about"
     seconds = quantity(sum(one.seconds * rounds for one, rounds in known), "s")
+    total = f"{'at most' if any(one.at_most for one, _ in known) else 'about'} {seconds}"
     others = f"; no estimate for the other {len(plans) - len(known)}" if len(known) < len(plans) else ""
-    return f"{len(known)} of {count(len(plans), 'case')} take {about} {seconds}{others}"
+    return f"{len(known)} of {count(len(plans), 'case')} take {total}{others}"
 
 
 def _estimate(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:

@@ -21,7 +21,7 @@ def not_started(run: Run, selected: Selected) -> str | None:
 
 
 def left_out(run: Run, selected: Selected) -> str | None:
-    """Return why it is no failure that a variant did not fit: a smaller size ran; None if it is one."""
+    """Return why a variant that did not fit is left out: a smaller size ran; None if it counts as a failure."""
     if not selected.case.variant or not _did_not_fit(run.rounds.ended(selected)):
         return None
     ran = [pair for *pair, other in _smaller(run, selected) if any(one.ok for one in run.rounds.ended(other))]

@@ -12,27 +12,26 @@ from pytest_flagperf.report.page.html import Markup, Number, anchor, linked, sta
 from pytest_flagperf.report.sweeps import COMPARED, TARGET, Sweep, SweptCase, sweeps
 from pytest_flagperf.results.figures.units import quantity
 
-_NOTE = "Each figure is the median over the rounds that count."
-
 
 def html(cases: Iterable[SweptCase | None]) -> str:
     """Return the sections of all sweeps; empty without one."""
     found = sweeps(cases)
     if not found:
         return ""
-    return f'<h2 id="sweeps">Sweeps</h2><p class="soft">{escape(_NOTE)}</p>{"".join(map(_section, found))}'
+    note = "Each figure is the median over the rounds that count."
+    return f'<h2 id="sweeps">Sweeps</h2><p class="soft">{note}</p>{"".join(map(_section, found))}'
 
 
 def _section(sweep: Sweep) -> str:
     best = next(iter(sweep.ranked), None)
     names = {**COMPARED, **{name: name for one in sweep.cases for name in one.figures if name not in COMPARED}}
     shown = [name for name in names if any(name in one.figures for one in sweep.cases)]
-    marked = [one is best for one in sweep.cases]
-    word = "fastest to the target" if sweep.goal == TARGET else f"best {sweep.goal}"
-    rows = [_cells(one, shown, word if mark else one.problem) for one, mark in zip(sweep.cases, marked, strict=True)]
+    word = "fastest to the target" if best and best.goal == TARGET else f"best {sweep.cases[0].goal}"
+    rows = [_cells(one, shown, word if one is best else one.problem) for one in sweep.cases]
     head = (sweep.keys, "state", *(names[name] for name in shown))
+    shown_table = table(head, rows, [one is best for one in sweep.cases])
     drawn = charts.html([_figures(sweep, best, {name: names[name] for name in shown}), _losses(sweep)])
-    return f"<h3>{escape(sweep.name)}</h3><p>{escape(sweep.answer)}</p>{table(head, rows, marked)}{drawn}"
+    return f"<h3>{escape(sweep.name)}</h3><p>{escape(sweep.answer)}</p>{shown_table}{drawn}"
 
 
 def _cells(one: SweptCase, shown: Sequence[str], note: str) -> tuple[str, ...]:
