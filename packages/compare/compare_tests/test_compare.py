@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.round_dir import RoundFault
 from pytest_flagperf_compare import page as page_module
+from pytest_flagperf_compare.comparison import match
 from tests.helpers import many_cases
 from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
-from tests.helpers.results_help import with_metric
+from tests.helpers.results_help import recorded, with_metric
 from tests.helpers.stored_runs import Change, add_case, cases_of, dated, faster, finish, history, run_of
 
 SAME = {"suite_code": "s1", "driver_code": "d1"}
@@ -150,6 +152,17 @@ def test_other_hardware_is_compared_only_when_asked_and_may_be_several_times_as_
     assert 'class="warning">different: ' in page
     assert "vendor: cpu -&gt; acme&lt;b&gt;" in page
     assert "acme<b>" not in page
+
+
+def test_on_other_hardware_a_variant_is_compared_with_the_same_variant() -> None:
+    def swept(hardware: str) -> list[CaseResult]:
+        names = [f"toy:pytorch:{hardware}:1:1:1{variant}" for variant in ("", ":seed-1", ":seed-2")]
+        return [CaseResult(name, (replace(recorded("converged_1x1"), case=name, hardware=hardware),)) for name in names]
+
+    matched = match(("old", "new"), swept("CPU"), swept("X9")[1:], across_hardware=True)
+    pairs = {row.old.case: row.new.case for row in matched.rows}
+    assert pairs == {f"toy:pytorch:CPU:1:1:1:seed-{seed}": f"toy:pytorch:X9:1:1:1:seed-{seed}" for seed in (1, 2)}
+    assert (matched.lost, matched.fresh) == (("toy:pytorch:CPU:1:1:1",), ())
 
 
 def test_a_case_that_is_gone_is_a_regression(tmp_path: Path, capsys: Capture) -> None:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pytest_flagperf.case import variant_of
 from pytest_flagperf.commands import common
 from pytest_flagperf.results.comparing.comparable import config_differences, notes
 from pytest_flagperf.results.comparing.trend import Trend
@@ -311,7 +312,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _shape(case: CaseResult) -> tuple[object, ...]:
     one = case.outcomes[0]
-    return one.model, one.framework, one.nnodes, one.nproc
+    return one.model, one.framework, one.nnodes, one.nproc, variant_of(one.case)
 
 
 def _converged(case: CaseResult) -> tuple[int, int] | None:

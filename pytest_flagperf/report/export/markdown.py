@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby
 
-from pytest_flagperf.case import Shape, case_of
+from pytest_flagperf.case import Shape, variant_of
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.figures import targets
 from pytest_flagperf.results.measured import marks
@@ -61,8 +61,7 @@ def _section(entries: Sequence[_Entry]) -> Iterator[str]:
 def configuration(outcome: Outcome) -> str:
     """Return the cell with the chip and the shape."""
     hosts = "1 host" if outcome.nnodes == 1 else f"{outcome.nnodes} hosts"
-    case = case_of(outcome.case)
-    shape = ", ".join(filter(None, [str(outcome.shape), case.variant_name if case else ""]))
+    shape = ", ".join(filter(None, [str(outcome.shape), variant_of(outcome.case)]))
     return f"{outcome.hardware} {hosts} x {outcome.nproc} ({shape})"
 
 

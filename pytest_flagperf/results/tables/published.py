@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_flagperf.case import variant_of
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import RESULTS
@@ -74,7 +75,7 @@ def _results(file: Path) -> Iterator[Published]:
 
 def _key(outcome: Outcome) -> tuple[object, ...]:
     case = outcome.model, outcome.framework, outcome.vendor, outcome.hardware, outcome.nnodes, outcome.nproc
-    return *case, outcome.scale, outcome.synthetic
+    return *case, variant_of(outcome.case), outcome.scale, outcome.synthetic
 
 
 def _age(result: Published) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flagperf.case import variant_of
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results import verdicts
@@ -15,7 +16,7 @@ from pytest_flagperf.results.comparing.one_card import find_one_card
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
-from pytest_flagperf.results.tables import columns, store
+from pytest_flagperf.results.tables import columns, published, store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard
 from pytest_flagperf.results.verdicts.case_result import CaseResult
@@ -155,6 +156,19 @@ def test_a_case_that_was_interrupted_is_not_ok(tmp_path: Path) -> None:
         store.write_run(tmp_path, replace(INFO, exit_status=status), [two])
         (case,) = json.loads((tmp_path / "results.json").read_text())["cases"]
         assert (case["rounds"], case["finished"], case["ok"]) == (2, 2, ok)
+
+
+def test_each_variant_of_a_case_has_a_published_result_of_its_own(tmp_path: Path) -> None:
+    for number, variants in enumerate([("", ":seed-1", ":seed-2"), ("", ":seed-1")]):
+        names = [f"toy:pytorch:CPU:1:1:1{variant}" for variant in variants]
+        outcomes = [
+            replace(recorded("converged_1x1"), case=name, started_ms=number, unverified_chip="") for name in names
+        ]
+        folder = tmp_path / f"item{number}"
+        folder.mkdir()
+        store.write_run(folder, INFO, [CaseResult(one.case, (one,)) for one in outcomes])
+    newest = {variant_of(one.first.case): one.file.parent.name for one in published.load(tmp_path)}
+    assert newest == {"": "item1", "seed-1": "item1", "seed-2": "item0"}
 
 
 def test_the_newest_good_round_of_one_card_is_found(tmp_path: Path) -> None:
