@@ -181,6 +181,8 @@ def _option() -> st.SearchStrategy[dict[str, Any]]:
             return st.sampled_from(option.choices)
         if isinstance(option.default, int):
             return st.sampled_from([0, -1, 1, 3, 10**6])
+        if isinstance(option.default, float):
+            return st.floats()
         text = changed(CASE) | word if option.key == "case" else word
         return st.lists(text, min_size=1, max_size=2) if option.many else text
 

@@ -147,7 +147,7 @@ def test_every_option_with_secrets_declares_its_public_part_and_no_line_has_a_pa
     kept = {option.key for option in OPTIONS if option.may_be_stored("https://u:p@h")}
     assert kept - {option.key for option in OPTIONS if option.path or option.choices or option.flag} == {
         "vendor", "hw", "nodes", "repeat", "case", "engine", "shm_size", "sample", "lease_time", "restarts",
-        "restart_wait", "fewest_hosts",
+        "restart_wait", "fewest_hosts", "drill", "min_goodput",
     }  # fmt: skip
 
 
