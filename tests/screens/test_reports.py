@@ -182,6 +182,23 @@ def test_what_pytest_html_does_by_itself_still_works(browser: Browser, page_of_t
         assert seen.page.locator("details.tests[open]").count() == 0, "each test is in the section of its case"
 
 
+def test_a_sweep_has_a_table_and_charts(browser: Browser, tmp_path: Path, pictures: Path) -> None:
+    place: Any = SimpleNamespace(path=tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        move_in(place.path, patch)
+        toy = Toy(place)
+        toy.suite("alpha")
+        going = toy.start("suites", "--nodes=1x1", "--each=learning_rate=0.05,0.04,0.01")
+        assert going.wait() == pytest.ExitCode.TESTS_FAILED, going.text
+    for width in (PHONE, DESK):
+        with shown(browser, toy.runs[-1] / "report.html", width, dark=width == PHONE) as seen:
+            scroll_through(seen)
+            seen.picture(pictures / named(["sweep", width]))
+            assert seen.problems() == []
+            assert seen.page.locator("#sweeps ~ .wide tr.deviates").count() == 1
+            assert seen.page.locator("#sweeps ~ .charts figure.chart canvas").count() == 2
+
+
 def test_a_case_of_many_is_found_and_opened(browser: Browser, page_of: Callable[[int], Path]) -> None:
     with shown(browser, page_of(MANY)) as seen:
         assert seen.page.locator(f"{CASES}[open]").count() == 20
