@@ -15,7 +15,7 @@ from pytest_flagperf_compare.comparison import match
 from tests.helpers import many_cases
 from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
 from tests.helpers.results_help import recorded, with_metric
-from tests.helpers.stored_runs import Change, add_case, cases_of, dated, faster, finish, history, run_of
+from tests.helpers.stored_runs import INFO, Change, add_case, cases_of, dated, faster, finish, history, run_of
 
 SAME = {"suite_code": "s1", "driver_code": "d1"}
 
@@ -198,6 +198,28 @@ def test_one_failed_round_is_a_regression_with_its_reason(tmp_path: Path, capsys
         assert f"new: round 2 failed: {fault.sentence}" in text
         assert "1 of 1 case regressed" in text
     assert output_of(capsys, "compare", new, new, code=2), "as many failed before"
+
+
+def test_what_was_interrupted_is_not_judged(tmp_path: Path, capsys: Capture) -> None:
+    """Of the case with a finished round that round decides."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    cut = recorded("interrupted")
+    rounds: list[Change] = [lambda one: replace(one, state=cut.state, failures=cut.failures, metrics=cut.metrics)]
+    add_case(old, "converged_1x1", faster(1.0, 1.0))
+    add_case(new, "converged_1x1", [*faster(1.0), *rounds])
+    add_case(old, "converged_1x2")
+    add_case(new, "converged_1x2", rounds)
+    add_case(old, "converged_1x1", model="later")
+    finish(old)
+    finish(new, replace(INFO, exit_status=2))
+    out = " ".join(output_of(capsys, "compare", old, new, "--markdown", tmp_path / "comment.md", code=2).split())
+    assert "no regression; " in out
+    assert out.endswith("; 2 cases not judged")
+    assert "interrupted: new: round 2 was interrupted and decides nothing" in out
+    assert "not judged: no valid round in new, which was interrupted" in out
+    assert "later:pytorch:CPU:1:1:1: not judged: new was interrupted and does not have the case" in out
+    assert "round 2 was interrupted" in (tmp_path / "comment.md").read_text()
+    assert "missing: " in output_of(capsys, "compare", old, finish(new), code=1), "the control: it ended by itself"
 
 
 def test_a_metric_that_chance_changes_by_more_than_half_is_not_judged(tmp_path: Path, capsys: Capture) -> None:

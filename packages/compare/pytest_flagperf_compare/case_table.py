@@ -49,7 +49,8 @@ class CaseRow:
 def case_rows(cases: Sequence[Compared], matched: Matched, *, common: bool = False) -> list[CaseRow]:
     """Return the compared cases, then those that only one run has; ``common``: cases may be missing."""
     rows = [_row(case) for case in cases]
-    rows += [CaseRow(case, LEFT_OUT if common else GONE) for case in matched.lost]
+    lost = LEFT_OUT if common else NOT_JUDGED if matched.is_interrupted else GONE
+    rows += [CaseRow(case, lost) for case in matched.lost]
     return rows + [CaseRow(case, ADDED) for case in matched.fresh]
 
 

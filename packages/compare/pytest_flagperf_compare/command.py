@@ -9,13 +9,15 @@ threshold and by more than its noise. The noise is measured from run to run, on 
 the same config and machine; where there are too few of them, on the rounds of the old and the new run. Runs of
 different commits are compared, and the changed code is noted. Runs with another config or machine are compared only
 with --ignore-differences; two chips are never a regression: the verdict is the ratio of their main figures. A case is
-not judged if a run has no valid round of it, or if chance alone changes a metric by more than half.
+not judged if a run has no valid round of it, or if chance alone changes a metric by more than half. A round that was
+interrupted decides nothing, and neither does a case that an interrupted run lacks.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_flagperf.commands import common
@@ -36,6 +38,7 @@ from pytest_flagperf.stored.round_dir import RoundDir
 from . import comment
 from .case_table import (
     HEAD,
+    NOT_JUDGED,
     CaseRow,
     case_rows,
     gone,
@@ -118,6 +121,7 @@ def _compare(old: StoredRun, new: StoredRun, arguments: argparse.Namespace) -> C
     _check_metrics(judged, (old, new))
     first, last = common.unique_names((old, new))
     matched = match((first, last), old.cases, new.cases, across_hardware=arguments.ignore_differences)
+    matched = replace(matched, is_interrupted=new.is_interrupted)
     try:
         _check_comparable(old, new, matched, ignore_differences=arguments.ignore_differences)
     except Problems as problems:
@@ -133,16 +137,19 @@ def _compare(old: StoredRun, new: StoredRun, arguments: argparse.Namespace) -> C
     notes = [f"{case} is only in {new.directory}" for case in matched.fresh]
     notes += [f"{row.name}: {text}" for row in matched.rows if (text := _explained(row, old, new))]
     notes += [f"{row.name}: {text}" for row in matched.rows for text in _changed_values(row, old, new)]
-    lost = gone(matched, new.directory)
+    suspect, lost = [*implausible(cases), *not_judged(cases)], gone(matched, new.directory)
     if lost and arguments.common:
         notes.append(lost.partition("; ")[0])
+    elif lost and matched.is_interrupted:
+        suspect += [f"{case}: {NOT_JUDGED}: {last} was interrupted and does not have the case" for case in matched.lost]
+        lost = ""
     return ComparisonPage(
         {first: old.directory, last: new.directory},
         tuple(cases),
         tuple(rows),
         tuple(regressions),
         "" if arguments.common else lost,
-        (*implausible(cases), *not_judged(cases)),
+        tuple(suspect),
         tuple(notes),
         arguments.threshold,
         headline(cases, rows),
@@ -248,6 +255,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     yield from (f"  different: {text}" for text in row.differences)
     yield from (f"  note: {text}" for text in row.notes)
     yield from (line for text in row.failed for line in wrapped(f"  failed: {text}", "    "))
+    yield from (line for text in row.interrupted for line in wrapped(f"  interrupted: {text}", "    "))
     yield from (line for text in row.invalid for line in wrapped(f"  invalid: {text}", "    "))
     if not case.changes:
         return

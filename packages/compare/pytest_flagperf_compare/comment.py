@@ -57,7 +57,7 @@ def _list(texts: Sequence[str]) -> Iterator[str]:
 
 def _case(case: Compared, threshold: float) -> Iterator[str]:
     """Yield a folded table of all figures, the differences between the runs, and how the noise was measured."""
-    about = [*case.row.failed, *case.row.invalid]
+    about = [*case.row.failed, *case.row.interrupted, *case.row.invalid]
     if not case.changes and not about:
         return
     rows = [

@@ -21,6 +21,8 @@ from pytest_flagperf.stored.plan import THROUGHPUTS
 NOISY = "too noisy to judge"
 NOISIEST = 0.5
 """The noise, as a share of the old value, from which on a change that is within it says nothing."""
+_BY_USER = ("interrupted", "cancelled")
+"""The kinds of faults of a round that a user ended."""
 SHOWN = (
     *THROUGHPUTS,
     "mfu",
@@ -147,16 +149,27 @@ class CaseRuns:
         return [
             f"{name}: round {outcome.round} failed: {why_failed(outcome)}"
             for name, case in self.runs
-            for outcome in case.outcomes
+            for outcome in _ended(case)
             if not outcome.ok
+        ]
+
+    @property
+    def interrupted(self) -> list[str]:
+        """A sentence for each interrupted round: it decides nothing."""
+        return [
+            f"{name}: round {outcome.round} was interrupted and decides nothing"
+            for name, case in self.runs
+            for outcome in case.outcomes
+            if _is_interrupted(outcome)
         ]
 
     @property
     def fails_more_often(self) -> str | None:
         """The failed rounds of the new run as a sentence, if all failed or a larger share than before; else None."""
-        then, now = ([outcome for outcome in case.outcomes if not outcome.ok] for case in (self.old, self.new))
-        of_old, of_new = len(self.old.outcomes), len(self.new.outcomes)
-        if len(now) < of_new and len(now) * of_old <= len(then) * of_new:
+        ended = _ended(self.old), _ended(self.new)
+        then, now = ([outcome for outcome in rounds if not outcome.ok] for rounds in ended)
+        of_old, of_new = map(len, ended)
+        if not now or (len(now) < of_new and len(now) * of_old <= len(then) * of_new):
             return None
         return (
             f"{len(now)} of {count(of_new, 'round')} failed, {len(then)} of {of_old} did before: {why_failed(now[0])}"
@@ -175,9 +188,14 @@ class CaseRuns:
     @property
     def undecided(self) -> str | None:
         """The reason why the case is not judged: a run has no valid round, and the new run did not fail."""
-        if not any(outcome.ok for outcome in self.new.outcomes):
+        ended = _ended(self.new)
+        if ended and not any(outcome.ok for outcome in ended):
             return None
-        without = [name for name, case in self.runs if not any(outcome.valid for outcome in case.outcomes)]
+        without = [
+            name if len(_ended(case)) == len(case.outcomes) else f"{name}, which was interrupted"
+            for name, case in self.runs
+            if not any(outcome.valid for outcome in case.outcomes)
+        ]
         return f"no valid round in {' and '.join(without)}" if without else None
 
     def ratio(self, changes: Iterable[Change]) -> float | None:
@@ -276,6 +294,8 @@ class Matched:
     rows: tuple[CaseRuns, ...]
     lost: tuple[str, ...]
     fresh: tuple[str, ...]
+    is_interrupted: bool = False
+    """Whether the new run was interrupted, so that it may not have begun the lost cases."""
 
 
 def match(
@@ -310,14 +330,23 @@ def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
+def _ended(case: CaseResult) -> list[Outcome]:
+    """Return the rounds that no user interrupted."""
+    return [outcome for outcome in case.outcomes if not _is_interrupted(outcome)]
+
+
+def _is_interrupted(outcome: Outcome) -> bool:
+    return any(failure.kind in _BY_USER for failure in outcome.failures)
+
+
 def _shape(case: CaseResult) -> tuple[object, ...]:
     one = case.outcomes[0]
     return one.model, one.framework, one.nnodes, one.nproc, variant_of(one.case)
 
 
 def _converged(case: CaseResult) -> tuple[int, int] | None:
-    """Return how many rounds reached the target, and how many were meant to; invalid rounds do not count."""
-    case = replace(case, outcomes=tuple(outcome for outcome in case.outcomes if not outcome.validity_warnings))
+    """Return how many of the rounds that were not interrupted and not invalid reached the target, and were meant to."""
+    case = replace(case, outcomes=tuple(outcome for outcome in _ended(case) if not outcome.validity_warnings))
     meant = sum(outcome.meant_to_converge for outcome in case.outcomes)
     return None if case.converged is None else (case.converged, meant)
 

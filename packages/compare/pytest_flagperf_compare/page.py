@@ -267,7 +267,8 @@ def _case(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
 def _body(page: ComparisonPage, case: Compared, page_dir: Path) -> Iterator[str]:
     yield items(case.row.regressions(case.changes), "bad")
     yield "".join(f'<p class="warning">{escape(f"different: {text}")}</p>' for text in case.row.differences)
-    yield "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.failed)
+    ended_early = (*case.row.failed, *case.row.interrupted)
+    yield "".join(f'<p class="warning">{escape(text)}</p>' for text in ended_early)
     invalid = "".join(f'<p class="warning">{escape(text)}</p>' for text in case.row.invalid)
     yield (
         folded(f"{len(case.row.invalid)} invalid rounds", invalid) if len(case.row.invalid) > _MAX_INVALID else invalid
