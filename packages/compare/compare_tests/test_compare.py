@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.round_dir import RoundFault
 from pytest_flagperf_compare import page as page_module
@@ -112,6 +114,10 @@ def test_runs_like_the_old_one_tell_the_noise_from_run_to_run(tmp_path: Path, ca
     assert "noise: chance exceeds it once in 100 runs; measured on 7 runs like the old one" in out
     slow = run_of(tmp_path / "slow", rounds=dated(9, 0.6, 0.6), fingerprint={"key": "k"})
     assert "(its noise from run to run); noise goes" in output_of(capsys, "compare", reports / "run0", slow, code=1)
+    slower = Verdict("baseline p_core", False, "1", "2", "lower", kind=VerdictKind.BASELINE)
+    store.save_verdicts(next((reports / "run6").glob("toy*")), "test_baseline", [slower])
+    finish(reports / "run6")
+    assert "measured on 6 runs" in output_of(capsys, "compare", reports / "run0", new)
     moved = shutil.copytree(reports / "run0", tmp_path / "moved" / "run0")
     out = output_of(capsys, "compare", moved, new, code=1)
     assert "on the 2 and 2 rounds alone" in " ".join(out.split())

@@ -6,11 +6,11 @@ a case could not be judged.
 Of more runs, or of a folder of runs in the order of their start, the first and the last one are compared. The first
 table has the verdict of each case. A metric regressed if its median over the valid rounds is worse by more than the
 threshold and by more than its noise. The noise is measured from run to run, on the runs in the old run's folder with
-the same config and machine; where there are too few of them, on the rounds of the old and the new run. Runs of
-different commits are compared, and the changed code is noted. Runs with another config or machine are compared only
-with --ignore-differences; two chips are never a regression: the verdict is the ratio of their main figures. A case is
-not judged if a run has no valid round of it, or if chance alone changes a metric by more than half. A round that was
-interrupted decides nothing, and neither does a case that an interrupted run lacks.
+the same config and machine that did not regress against a baseline; where there are too few of them, on the rounds of
+the old and the new run. Runs of different commits are compared, and the changed code is noted. Runs with another config
+or machine are compared only with --ignore-differences; two chips are never a regression: the verdict is the ratio of
+their main figures. A case is not judged if a run has no valid round of it, or if chance alone changes a metric by more
+than half. A round that was interrupted decides nothing, and neither does a case that an interrupted run lacks.
 """
 
 from __future__ import annotations
@@ -178,15 +178,16 @@ def _first_start_ms(rounds: Iterable[Outcome]) -> int:
 
 
 def _compared(row: CaseRuns, stored_runs: StoredRuns, judged: Sequence[str], arguments: argparse.Namespace) -> Compared:
-    like = _runs_for_noise(row, stored_runs)
-    changes = row.changes(judged, arguments.threshold, [rounds for _, rounds in like], every=arguments.all)
+    like = _comparable_runs(row, stored_runs)
+    steady = [rounds for name, rounds in like if not stored_runs.has_regressed(name, rounds)]
+    changes = row.changes(judged, arguments.threshold, steady, every=arguments.all)
     given = [(name, case.outcomes) for name, case in row.runs]
     names, last = {name for name, _ in given}, max(_first_start_ms(rounds) for _, rounds in given)
     runs = [*(named for named in like if named[0] not in names and _first_start_ms(named[1]) <= last), *given]
     return Compared(row, changes, trend_of(row.old.outcomes[0].main, runs))
 
 
-def _runs_for_noise(row: CaseRuns, stored_runs: StoredRuns) -> list[NamedRounds]:
+def _comparable_runs(row: CaseRuns, stored_runs: StoredRuns) -> list[NamedRounds]:
     """Return the old run and those stored beside it with its fingerprint, without the new run."""
     first = row.old.outcomes[0]
     if first.hardware != row.new.outcomes[0].hardware:

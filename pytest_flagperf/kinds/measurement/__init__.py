@@ -78,7 +78,7 @@ class MeasurementKind(Kind):
 
         alike = (
             [one for one in rounds if is_same_case(plan, one)]
-            for rounds in stored_runs.of_case(plan.case.without_repeat)
+            for _, rounds in stored_runs.of_case(plan.case.without_repeat)
         )
         return next(filter(None, map(measured, alike)), None) or declared(plan) or "no expected_time_s"
 

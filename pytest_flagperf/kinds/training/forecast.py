@@ -47,7 +47,7 @@ def training_time(plan: Plan, stored_runs: StoredRuns) -> str:
 
 def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> Iterator[str]:
     """Yield the names of runs and published files in which the case reached its target."""
-    for rounds in stored_runs.of_case(plan.case.without_repeat):
+    for _, rounds in stored_runs.of_case(plan.case.without_repeat):
         if any(is_same_case(plan, outcome) and has_converged(outcome) for outcome in rounds):
             yield "a stored run"
     for result in results:
@@ -67,7 +67,7 @@ def checkpoints(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
         return
     rounds = (
         values_of([one for one in rounds if is_same_case(plan, one)], "save_pause")
-        for rounds in stored_runs.of_case(plan.case.without_repeat)
+        for _, rounds in stored_runs.of_case(plan.case.without_repeat)
     )
     pauses = next(filter(None, rounds), None)
     if pauses is None:
@@ -95,7 +95,7 @@ def estimate(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:
 def _stored(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | None:
     """Estimate by the newest stored run with the same work: its durations, else its step time and the step limit."""
     steps = most_steps(plan)
-    for rounds in stored_runs.of_case(plan.case.without_repeat):
+    for _, rounds in stored_runs.of_case(plan.case.without_repeat):
         same_work = [outcome for outcome in rounds if _is_same_work(plan, outcome)]
         if known := measured([outcome for outcome in same_work if _is_as_long(plan, outcome)]):
             return known
@@ -134,7 +134,7 @@ def _by_throughput(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | No
 
 def _throughput(plan: Plan, stored_runs: StoredRuns) -> tuple[float | None, str]:
     """Return the throughput of the newest stored run of the case, else one from the declared peak; and its source."""
-    for rounds in stored_runs.of_case(plan.case.without_repeat):
+    for _, rounds in stored_runs.of_case(plan.case.without_repeat):
         rates = [rate for outcome in rounds if (rate := outcome.value("p_core")) and outcome.vendor == plan.vendor]
         rates = rates if all(outcome.scale == plan.scale for outcome in rounds) else []
         if rates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from pytest_flagperf.case import folder_pattern
@@ -12,6 +12,7 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.runs import newest_first
+from pytest_flagperf.results.verdicts import VerdictKind
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import OUTCOME
 
@@ -39,27 +40,30 @@ class StoredRuns:
         self._reports = reports
         self._but = but
         self._newest = newest
-        self._read: dict[Path, Rounds] = {}
+        self._rounds = cache(lambda case_dir: tuple(_valid(case_dir)))
 
     def like(self, outcome: Outcome, most: int = noise.MEMORY) -> list[Rounds]:
-        """Return the valid rounds of the newest comparable runs, the newest last; their code may differ."""
-        return [rounds for _, rounds in self.named(outcome, most)]
+        """Return the rounds of the runs of ``named`` that did not regress: a regression is no noise."""
+        return [rounds for name, rounds in self.named(outcome, most) if not self.has_regressed(name, rounds)]
+
+    def has_regressed(self, run: str, rounds: Rounds) -> bool:
+        """Return whether rounds of a run in the folder were judged worse than an accepted baseline."""
+        folders = {self._reports / run / outcome.directory.parent for outcome in rounds}
+        tests = (verdicts for folder in folders for verdicts in store.load_verdicts(folder).values())
+        return any(one.kind == VerdictKind.BASELINE and not one.ok for verdicts in tests for one in verdicts)
 
     def named(self, outcome: Outcome, most: int = noise.MEMORY) -> list[NamedRounds]:
-        """Return the names and rounds of the runs of ``like``."""
+        """Return the names and valid rounds of the newest comparable runs, the newest last; their code may differ."""
         runs: list[NamedRounds] = []
-        for name, rounds in self._of_case(outcome.without_repeat):
+        for name, rounds in self.of_case(outcome.without_repeat):
             if not config_differences(rounds[0], outcome):
                 runs = without_copies([*runs, (name, rounds)])
             if len(runs) == most:
                 break
         return runs[::-1]
 
-    def of_case(self, case: str) -> Iterator[Rounds]:
+    def of_case(self, case: str) -> Iterator[NamedRounds]:
         """Yield the rounds of a case without its repeat, the newest run first; runs are read one by one."""
-        yield from (rounds for _, rounds in self._of_case(case))
-
-    def _of_case(self, case: str) -> Iterator[NamedRounds]:
         pattern = folder_pattern(case)
         for directory in self._directories:
             rounds = [one for place in sorted(directory.glob(pattern)) for one in self._rounds(place)]
@@ -67,11 +71,6 @@ class StoredRuns:
             own = tuple(outcome for outcome in rounds if outcome.without_repeat == case)
             if own:
                 yield directory.name, own
-
-    def _rounds(self, case_dir: Path) -> Rounds:
-        if case_dir not in self._read:
-            self._read[case_dir] = tuple(_valid(case_dir))
-        return self._read[case_dir]
 
     @cached_property
     def _directories(self) -> list[Path]:

@@ -11,6 +11,7 @@ from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from tests.helpers.results_help import edit_json
 from tests.helpers.stored_runs import add_case, faster
 
@@ -61,6 +62,15 @@ def test_runs_of_other_code_are_comparable_and_runs_of_another_config_are_not(ma
 def test_failed_distorted_and_unreadable_rounds_do_not_count(made: Path, changes: dict[str, Any]) -> None:
     stored(made, 1, **changes)
     assert StoredRuns(made.parent / "reports").like(new(made)) == []
+
+
+def test_a_run_that_regressed_is_no_noise_but_stays_in_the_history(made: Path) -> None:
+    for number, kind in enumerate((VerdictKind.BASELINE, VerdictKind.PLUGIN)):
+        (case_dir,) = (path for path in stored(made, number).iterdir() if path.is_dir())
+        store.save_verdicts(case_dir, "test_throughput", [Verdict("a", False, "1", "2", "lower", kind=kind)])
+    runs = StoredRuns(made.parent / "reports")
+    assert [rounds[0].started_ms for rounds in runs.like(new(made))] == [1_700_000_000_001]
+    assert len(runs.named(new(made))) == 2
 
 
 def test_a_copy_of_a_run_counts_once(made: Path) -> None:
