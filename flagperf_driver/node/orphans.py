@@ -33,7 +33,7 @@ def remove(docker: str | None = None) -> list[str]:
     socket = docker or docker_engine.SOCKET
     return [
         *_containers(socket),
-        *_containers(socket, LOOK_LABEL, _is_old),
+        *_containers(socket, LOOK_LABEL, lambda container: container.created < time.time() - _LOOK_S),
         *_processes(),
         *temporary.remove_leftovers(),
         *_old_folders(),
@@ -114,10 +114,6 @@ def _is_left(container: docker_engine.ListedContainer) -> bool:
     # Unlike a process, whose log folder may be in another mount namespace, a container has its log folder on this host:
     # if the folder is gone, the container is a leftover.
     return is_orphaned(Path(container.labels[LABEL]), if_gone=True)
-
-
-def _is_old(container: docker_engine.ListedContainer) -> bool:
-    return container.created < time.time() - _LOOK_S
 
 
 def _containers(

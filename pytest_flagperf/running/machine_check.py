@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Suite
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
@@ -75,7 +74,8 @@ def _plans(run: Run, chosen: Sequence[Selected], option: str) -> Iterator[Plan]:
         suites = [
             suite
             for suite in run.catalog.suites.values()
-            if _takes_part(suite, cases[0], scale) and nnodes * nproc >= suite.ranks.least
+            if suite.framework == framework and scale in suite.scales and suite.scales[scale].preflight
+            if nnodes * nproc >= suite.ranks.least
         ]
         if not suites:
             where = f"preflight in [scales.{scale}] of its suite.toml"
@@ -84,10 +84,6 @@ def _plans(run: Run, chosen: Sequence[Selected], option: str) -> Iterator[Plan]:
             case = Case(suite.model, framework, hardware, nnodes, nproc)
             measured = Selected(case, suite, cases[0].vendor, scale)
             yield run.plan(measured, preflight=True)
-
-
-def _takes_part(suite: Suite, selected: Selected, scale: str) -> bool:
-    return suite.framework == selected.suite.framework and scale in suite.scales and bool(suite.scales[scale].preflight)
 
 
 def _measure(run: Run, plan: Plan) -> Outcome:

@@ -92,7 +92,8 @@ class DeviceSampler:
         source.sample(0, everything=True)
         self._check_health(source, 1)
         self._check_foreign(source)
-        self._report_unclear()
+        if self._unclear and not self._foreign.pids_are_valid:
+            self._notes.missing("foreign processes on the devices: the driver's pids do not apply in this container")
         if self._files.log is not None and not self._files.log.written:
             self._files.write_log()
         self._files.flush()
@@ -109,10 +110,6 @@ class DeviceSampler:
                 process = foreign[pid]
                 sentence = f"device {device} was also in use by {process.name} of {process.user} (pid {pid})"
                 self._notes.event(sentence, device, FOREIGN)
-
-    def _report_unclear(self) -> None:
-        if self._unclear and not self._foreign.pids_are_valid:
-            self._notes.missing("foreign processes on the devices: the driver's pids do not apply in this container")
 
     def losses(self) -> list[str]:
         files = [self._files.series, *([self._files.log] if self._files.log else [])]

@@ -217,10 +217,6 @@ def _beside(curve: str, text: str, below: str) -> str:
     return f'<span class="curve">{curve}<span>{text}<span class="spread">{escape(below)}</span></span></span>'
 
 
-def _over_time(case: CaseResult) -> str:
-    return cell(small(charts.throughput(case.outcomes, POINTS)), number=False)
-
-
 def _median(name: str) -> Callable[[CaseResult], str]:
     """Return a function for a cell with the median of the rounds that count, its unit, and how much they vary."""
 
@@ -303,7 +299,10 @@ COLUMNS: Mapping[str, tuple[Callable[[CaseResult], str], str]] = {
     "metric (target)": (
         _metric, "the quality of a training over its steps, with its target (dashed), or a measurement's first figure",
     ),
-    "throughput": (_over_time, "the throughput of all cards over the time of the training, from zero"),
+    "throughput": (
+        lambda case: cell(small(charts.throughput(case.outcomes, POINTS)), number=False),
+        "the throughput of all cards over the time of the training, from zero",
+    ),
     **{title: (_median(name), FIGURES[name].meaning) for name, title in RATES.items()},
     _CHANGE: (
         lambda _: "",

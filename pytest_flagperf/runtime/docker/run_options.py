@@ -217,10 +217,6 @@ def _security(value: str) -> str:
     return value
 
 
-def _swap(value: str) -> int:
-    return -1 if value == "-1" else size(value)
-
-
 def _nano_cpus(value: str) -> int:
     if not re.fullmatch(r"\d+(\.\d+)?", value) or not float(value):
         raise ValueError("expected a number of cores such as 1.5")
@@ -241,7 +237,8 @@ _EACH: Mapping[str, Callable[[str], Any]] = {
 }  # fmt: skip
 """The options of which each value counts."""
 _ONE: Mapping[str, Callable[[str], Any]] = {
-    "--gpus": _gpus, "--shm-size": size, "--memory": size, "--memory-swap": _swap, "--cpus": _nano_cpus,
+    "--gpus": _gpus, "--shm-size": size, "--memory": size, "--cpus": _nano_cpus,
+    "--memory-swap": lambda value: -1 if value == "-1" else size(value),
     "--pids-limit": _whole, "--entrypoint": lambda value: [value],  # an empty one removes the image's entrypoint
     "--workdir": str,
 }  # fmt: skip
