@@ -110,6 +110,9 @@ def test_a_reference_case_needs_data_but_hosts_are_checked_without(toy: Toy) -> 
     missing = "flagperf: no training data for 1 case: pass --data-dir=DIR, --case CASE=DIR or --synthetic"
     result.stdout.fnmatch_lines(["localhost", "  ok *", "1 host: *", missing])
     toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan").stdout.fnmatch_lines(["* missing *", missing])
+    for folder, number in (("none", 1), ("suites", 0)):
+        planned = toy.run("suites/alpha", "--vendor=acme", "--nodes=1x1", "--plan", f"--data-dir={folder}").stdout.str()
+        assert len(re.findall(r"alpha:plain:X1:1:1:1: no data: /.*/none: no such folder", planned)) == number
 
 
 def test_a_plan_has_a_line_for_each_case_and_one_without_cases_does_not_pass(toy: Toy) -> None:

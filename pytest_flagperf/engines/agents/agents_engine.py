@@ -147,10 +147,12 @@ class AgentsEngine(Engine):
     def prepare(self, plans: Sequence[Plan]) -> list[str]:
         """Check every host and exclude unfit hosts and devices; return messages. Problems if too few hosts are left.
 
-        With ``--plan`` only the installed Pythons are inspected.
+        With ``--plan`` only the folders of the data and the installed Pythons are inspected.
         """
         if self._settings.plan:
-            return self._environments.warnings(plans, self.hosts)
+            without = [plan for plan in plans if plan.data_dir and not Path(plan.data_dir).is_dir()]
+            missing = [f"{plan.case}: no data: {plan.data_dir}: no such folder" for plan in without]
+            return missing + self._environments.warnings(plans, self.hosts)
         warnings = self._check_system()
         self._allocation.check(plans)
         # Hosts that a case requests are checked when it gets them.
