@@ -11,6 +11,7 @@ from pytest_flagperf import stored
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.problems import Problems, kind
 from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.tables.runs import expected_run
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, Settings, located, wrong_value
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import OPTIONS, is_repeatable
@@ -44,7 +45,9 @@ def with_stored_options(command_line: Mapping[str, Any], cwd: Path) -> dict[str,
     try:
         options = _read_options(directory / OPTIONS)
     except FormatError as error:
-        raise Problems([f"--resume={given['resume']}: cannot resume: {error}; expected a run directory"]) from error
+        reason = error if directory.is_dir() else "no such directory"
+        problem = f"--resume={given['resume']}: cannot resume: {reason}; {expected_run(directory)}"
+        raise Problems([problem]) from error
     return {**command_line, **options, **given}
 
 

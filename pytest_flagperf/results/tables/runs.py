@@ -28,11 +28,17 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
 
 def _problem(path: Path) -> str:
     if path.is_dir():
-        return f"{path}: not a run, and contains no runs; a run directory has <case>/round<i>/plan.json"
+        return f"{path}: not a run, and contains no runs; {expected_run(path)}"
     if path.exists():
-        return f"{path}: is a file; expected a run directory"
+        return f"{path}: is a file; {expected_run(path)}"
     names = [folder.name for folder in path.parent.iterdir() if folder.is_dir()] if path.parent.is_dir() else []
     return f"{path}: no such directory{near(path.name, names)}"
+
+
+def expected_run(path: Path) -> str:
+    """Return what is expected instead of a path: the run that it is in, else the newest run in it or beside it."""
+    runs = filter(has_rounds, (path.parent, *newest_first(path), *newest_first(path.parent)))
+    return "expected a run directory, such as " + str(next(runs, "reports/run20261121063131"))
 
 
 def newest_first(reports: Path) -> list[Path]:
