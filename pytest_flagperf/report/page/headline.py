@@ -23,9 +23,9 @@ from pytest_flagperf.results.verdicts.case_result import (
     STATES,
     UNFINISHED,
     counted_marks,
+    counted_reasons,
     marked,
     not_judged,
-    shortened,
     state_with_code,
 )
 from pytest_flagperf.stored import layout
@@ -65,11 +65,12 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
 
 
 def _marked(phrase: str, rows: Sequence[Row]) -> str:
-    """Return one line for all cases with a mark, with the sentence of the first one."""
+    """Return one line for all cases with a mark, with its reasons."""
     found = [row for row in rows if phrase in row.summary.marks]
     linked = ", ".join(row.linked for row in found[:_MAX_NAMED])
     more = f" and {count(len(found) - _MAX_NAMED, 'more case')}" if len(found) > _MAX_NAMED else ""
-    return f"<li>{escape(phrase)}: {linked}{more}: {escape(shortened(found[0].summary.marks[phrase]))}</li>"
+    reasons = "; ".join(counted_reasons(phrase, [row.summary for row in found]))
+    return f"<li>{escape(phrase)}: {linked}{more}: {escape(reasons)}</li>"
 
 
 def _with_code(rows: Sequence[Row]) -> list[Row]:

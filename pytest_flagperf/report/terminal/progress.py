@@ -29,7 +29,7 @@ def progress_line(progress: RoundProgress, width: int = 1000, *, is_running: boo
 
     What does not fit is left out, the last part first.
     """
-    figures = [*_figures(progress, "" if is_running else "last "), *(_time_left(progress) if is_running else ())]
+    figures = [*_figures(progress, is_running=is_running)]
     wide = "  ".join([f"{progress.case} round {progress.round}", *figures])
     if len(wide) <= width:
         return wide
@@ -41,7 +41,7 @@ def progress_line(progress: RoundProgress, width: int = 1000, *, is_running: boo
     return "  ".join(parts)[:width]
 
 
-def _figures(progress: RoundProgress, which: str) -> Iterator[str]:
+def _figures(progress: RoundProgress, *, is_running: bool) -> Iterator[str]:
     if not progress.step:
         yield progress.phase
         return
@@ -51,9 +51,7 @@ def _figures(progress: RoundProgress, which: str) -> Iterator[str]:
     if progress.metric is not None and progress.target is not None:
         yield f"{progress.metric_name} {plain(progress.metric, 3)} of {plain(progress.target, 3)}"
     if progress.throughput is not None:
+        which = "" if is_running else "last "
         yield f"{which}{quantity(progress.throughput, f'{progress.sample_unit}/s', 3)}"
-
-
-def _time_left(progress: RoundProgress) -> Iterator[str]:
-    if progress.step and progress.time_left_s is not None:
+    if is_running and progress.time_left_s is not None:
         yield f"estimated {quantity(progress.time_left_s, 's')} left"

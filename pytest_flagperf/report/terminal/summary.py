@@ -22,6 +22,7 @@ from pytest_flagperf.results.verdicts.case_result import (
     CaseResult,
     CaseSummary,
     counted_marks,
+    counted_reasons,
     marked,
     not_judged,
     shortened,
@@ -142,7 +143,7 @@ def _remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
     """Yield a line for each mark, each vendor code, each known problem and each expected failure."""
     for phrase, cases in marked(summaries).items():
         listed = _joined([one.case for one in cases], _MAX_LINES, ", ")
-        yield f"{phrase}: {listed}: {shortened(cases[0].marks[phrase])}"
+        yield f"{phrase}: {listed}: {_joined(counted_reasons(phrase, cases))}"
     yield from _limited(list(_vendor_code(summaries)))
     yield from _limited([f"{KNOWN_PROBLEM}: {case.case}: {text}" for case in summaries for text in case.known_problems])
     yield from _limited([f"expected: {case.case}: {text}" for case in summaries for text in case.expected])

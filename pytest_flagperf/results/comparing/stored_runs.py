@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 from pytest_flagperf.case import folder_pattern
@@ -38,8 +38,7 @@ class StoredRuns:
 
     def __init__(self, reports: Path, but: str = "", newest: int | None = None) -> None:
         self._reports = reports
-        self._but = but
-        self._newest = newest
+        self._directories = [path for path in newest_first(reports) if path.name != but][:newest]
         self._rounds = cache(lambda case_dir: tuple(_valid(case_dir)))
 
     def like(self, outcome: Outcome, most: int = noise.MEMORY) -> list[Rounds]:
@@ -71,10 +70,6 @@ class StoredRuns:
             own = tuple(outcome for outcome in rounds if outcome.without_repeat == case)
             if own:
                 yield directory.name, own
-
-    @cached_property
-    def _directories(self) -> list[Path]:
-        return [path for path in newest_first(self._reports) if path.name != self._but][: self._newest]
 
 
 def _valid(case_dir: Path) -> Iterator[Outcome]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from textwrap import shorten
 
@@ -211,6 +212,14 @@ def not_judged(summaries: Iterable[CaseSummary]) -> list[str]:
 def counted_marks(summaries: Iterable[CaseSummary]) -> list[str]:
     """Return for each mark how many cases have it, such as "chip not verified in 2 cases"."""
     return [f"{phrase} in {count(len(cases), 'case')}" for phrase, cases in marked(summaries).items()]
+
+
+def counted_reasons(phrase: str, cases: Sequence[CaseSummary]) -> list[str]:
+    """Return the short reasons of a mark, each with the number of cases for which only the numbers in it differ."""
+    similar: dict[str, list[str]] = {}
+    for case in cases:
+        similar.setdefault(re.sub(r"[\d.,]+", "", case.marks[phrase]), []).append(shortened(case.marks[phrase]))
+    return [texts[0] + (f" ({count(len(texts), 'case')})" if cases[1:] else "") for texts in similar.values()]
 
 
 def marked(summaries: Iterable[CaseSummary]) -> dict[str, list[CaseSummary]]:

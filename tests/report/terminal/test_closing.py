@@ -120,6 +120,9 @@ def test_the_first_warning_of_a_case_is_a_short_line_after_the_failures_and_repe
     failed, mark, warning, verdict = run_of(busy, slow).lines(1000)
     assert (failed, verdict[-12:]) == ("failed: slow: bad", "; 4 warnings")
     assert len(mark) <= len(f"figures not valid: {BERT}: ") + 120
+    reasons = {"a": "h1: waited 31 %", "b": "h2: waited 9.5 %", "c": "h1: hot"}
+    marked = [summary(PASSED, name, marks={"figures not valid": text}) for name, text in reasons.items()]
+    assert "figures not valid: a, b, c: h1: waited 31 % (2 cases); h1: hot (1 case)" in run_of(*marked).lines(1000)
     assert re.fullmatch(r"warning: slow: h1: a rank .* \.\.\. \(and 2 more warnings\)", warning)
     assert f"warning: {BERT}: round 1: {long}" in all_lines([busy])
     waits = [(n, (ValidityWarning("busy", f"h1: waited {30 + n} %"),)) for n in (1, 2, 3)]
