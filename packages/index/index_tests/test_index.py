@@ -1,11 +1,14 @@
 """The index page of a folder of runs."""
 
 import re
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from tests.helpers.command_line import Capture, errors_of, output_of
+from pytest_flagperf.results.measured.validity import ValidityWarning
+from tests.helpers.command_line import Capture, output_of
 from tests.helpers.results_help import edit_json
-from tests.helpers.stored_runs import add_case, dated, faster, finish, history, run_of
+from tests.helpers.stored_runs import Change, add_case, dated, faster, finish, history, run_of
 from tests.report.page.test_page import ParsedPage
 
 
@@ -51,13 +54,21 @@ def test_runs_of_another_config_are_no_trend_and_damaged_runs_are_named(tmp_path
     assert "p_core of 3 runs" in (tmp_path / "index.html").read_text(), "without that of the other config"
 
 
+def test_runs_of_two_machines_are_told_apart(tmp_path: Path, capsys: Capture) -> None:
+    invalid = (ValidityWarning("busy", "h1: a rank waited"),)
+    for number, facts in enumerate(({"chip": "X9 80G", "cpu": "Old"}, {"chip": "X9 80G"}, {"cpu": "Old & slow"})):
+        rounds: list[Change] = [partial(replace, machine=facts, validity_warnings=invalid if number == 2 else ())]
+        run_of(tmp_path / f"run{number}", rounds=rounds, model=f"toy{number}")
+        output_of(capsys, "report", "--all", tmp_path)
+        html = (tmp_path / "index.html").read_text()
+        heads = [html.count(text) for text in ("<button>machine<", "<th>machine<", "<th>valid rounds<")]
+        assert heads == [number // 2] * 3, "columns in which the rows differ"
+    assert all(cells in ParsedPage(html).content for cells in ("X9 80G all", "Old & slow 0 of 1"))
+
+
 def test_a_case_that_a_run_has_twice_is_listed_twice(tmp_path: Path, capsys: Capture) -> None:
     add_case(tmp_path / "run1", "converged_1x2", faster(1.0, 1.0))
     add_case(tmp_path / "run1", "crashed_rank")
     finish(tmp_path / "run1")
     output_of(capsys, "report", "--all", tmp_path)
     assert "1 of 2 cases failed , 1 passed" in ParsedPage((tmp_path / "index.html").read_text()).content
-
-
-def test_a_folder_without_runs_has_no_index(tmp_path: Path, capsys: Capture) -> None:
-    assert "not a run, and contains no runs" in errors_of(capsys, "report", "--all", tmp_path)[0]

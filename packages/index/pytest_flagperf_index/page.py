@@ -31,6 +31,7 @@ from pytest_flagperf.results.comparing.stored_runs import NamedRounds, without_c
 from pytest_flagperf.results.comparing.trend import Trend, short_commit
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, summarize_case
@@ -40,17 +41,26 @@ _MAX_SHOWN = 20
 """The number of runs from which on older ones are folded."""
 _LEFT_OUT = ("throughput", RATES["p_whole"], "limited by", "e2e")
 """The columns of a run's overview that only its own page has."""
-_NEWEST, _RUNS = "newest run", "runs"
-_COLUMNS = {_NEWEST: "the start (UTC) of the case's newest run", _RUNS: "how many runs have the case"}
+_NEWEST, _RUNS, _MACHINE, _VALID = "newest run", "runs", "machine", "valid rounds"
+_COLUMNS = {
+    _NEWEST: "the start (UTC) of the case's newest run",
+    _RUNS: "how many runs have the case",
+    _MACHINE: "the chip that the machine of the newest run reported, or else its processor",
+}
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A run without the curves of its rounds; ``states``: how many of its cases are in each state."""
+    """A run without the curves of its rounds; ``states``: how many of its cases are in each state.
+
+    ``machine``: the chips that its machines reported, or else their processors.
+    """
 
     directory: Path
     started_ms: int
     commits: tuple[str, ...]
+    machine: str
+    valid: str
     states: Mapping[str, int]
     info: RunInfo | None
     is_interrupted: bool
@@ -77,6 +87,8 @@ def standalone(folder: Path, directories: Sequence[Path], to: Path, problems: li
     of_cases = [_row(case, page_dir) for case in cases.values()]
     named = [(case.newest.without_repeat, row.trend) for case, row in zip(cases.values(), of_cases, strict=True)]
     rows = sorted(of_cases, key=lambda row: row.order)
+    if len({row.cells.get(_MACHINE) for row in rows}) == 1:
+        rows = [replace(row, cells={name: row.cells[name] for name in row.cells if name != _MACHINE}) for row in rows]
     times = [trends.date(run.started_ms) for run in (runs[-1], runs[0]) if run.started_ms]
     between = f" from {' to '.join(times)} UTC" if times else ""
     about = f"{count(len(runs), 'run')}{between}; each case by its newest run"
@@ -102,6 +114,8 @@ def _read(directory: Path, cases: dict[tuple[str, ...], _Case], problems: list[s
         directory=stored.directory,
         started_ms=stored.started_ms,
         commits=tuple(dict.fromkeys(commit for outcome in rounds if (commit := short_commit(outcome)))),
+        machine=_machine(rounds),
+        valid="all" if all(one.valid for one in rounds) else f"{sum(one.valid for one in rounds)} of {len(rounds)}",
         states=Counter(summarize_case(case, interrupted=stored.is_interrupted).state for case in stored.cases),
         info=stored.info,
         is_interrupted=stored.is_interrupted,
@@ -125,6 +139,12 @@ def _read(directory: Path, cases: dict[tuple[str, ...], _Case], problems: list[s
     return run
 
 
+def _machine(rounds: Iterable[Outcome]) -> str:
+    """Return the chips that the machines of the rounds reported, or else their processors; empty without a report."""
+    reported = (one.machine.get("chip") or one.machine.get("cpu") for one in rounds)
+    return ", ".join(dict.fromkeys(str(name) for name in reported if name))
+
+
 def _keep_comparable(case: _Case) -> None:
     """Leave out the earlier runs that are not comparable with the newest, and order the others by time."""
     first = case.newest.outcomes[0]
@@ -139,6 +159,7 @@ def _row(case: _Case, page_dir: Path) -> Row:
     row = row_of(case.newest, summary, case.earlier, case.run.directory.name, page_of(case.run.directory, page_dir))
     newest = cell(escape(trends.date(case.run.started_ms)), case.run.started_ms, case.run.directory.name, number=False)
     cells = {_NEWEST: newest, _RUNS: cell(str(case.runs), case.runs)}
+    cells[_MACHINE] = cell(escape(_machine(case.newest.outcomes)), number=False)
     kept = {name: text for name, text in row.cells.items() if name not in _LEFT_OUT}
     return replace(row, cells={**kept, **{name: text for name, text in cells.items() if text}})
 
@@ -163,18 +184,23 @@ def _runs(runs: Sequence[_Run], page_dir: Path) -> str:
 
 
 def _table(runs: Sequence[_Run], page_dir: Path) -> str:
+    head = ("run", "start (UTC)", "took", "cases", _MACHINE, _VALID, "commit", "files")
     rows = [
         (
             linked(run.directory.name, page_of(run.directory, page_dir)),
             Name(trends.date(run.started_ms)),
             Number(run.info.took if run.info else ""),
             Markup(_states(run)),
+            Name(run.machine),
+            Name(run.valid),
             Name(", ".join(run.commits)),
             Markup(", ".join(_files(run, page_dir))),
         )
         for run in runs
     ]
-    return table(("run", "start (UTC)", "took", "cases", "commit", "files"), rows)
+    alike = [name for place, name in enumerate(head) if len({row[place] for row in rows}) == 1]
+    kept = [place for place, name in enumerate(head) if name not in (_MACHINE, _VALID) or name not in alike]
+    return table([head[place] for place in kept], [[row[place] for place in kept] for row in rows])
 
 
 def _states(run: _Run) -> str:
