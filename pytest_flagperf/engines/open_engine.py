@@ -12,7 +12,7 @@ from pytest_flagperf import original
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
-from pytest_flagperf.engines.agents.allocation import FixedHosts
+from pytest_flagperf.engines.agents.allocation import Allocation, FixedHosts
 from pytest_flagperf.hooks import EngineFactory, Plugin
 from pytest_flagperf.hooks.plugins import guard, named
 from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster, split_hosts
@@ -52,8 +52,7 @@ def _open_agents(settings: Settings, catalog: Catalog, root: Path) -> Engine:
         conf = original.read_cluster_conf(root / settings.cluster_conf)
     elif settings.cluster_table is not None:
         conf = read_cluster(settings.cluster_table.table, settings.cluster_table.file)
-    limits = (conf or ClusterConfig()).log_limits
-    return AgentsEngine(settings, catalog, FixedHosts(_cluster(settings, conf)), limits)
+    return AgentsEngine(settings, catalog, FixedHosts(_cluster(settings, conf)))
 
 
 def _cluster(settings: Settings, conf: ClusterConfig | None) -> ClusterConfig | None:
@@ -88,7 +87,8 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path, name: str, o
     plugin, factory = factories[name]
     table = settings.engine_tables.get(name, SiteTable({}, root / "flagperf.toml"))
     settings = guard(plugin, f"engine {name}: defaults", lambda: _with_defaults(settings, name, factory.defaults))
-    engine = guard(plugin, f"engine {name}", lambda: factory.open(settings, catalog, table))
+    opened = guard(plugin, f"engine {name}", lambda: factory.open(settings, catalog, table))
+    engine = AgentsEngine(settings, catalog, opened) if isinstance(opened, Allocation) else opened
     missing = [
         part for part in _PARTS if not hasattr(type(engine), part) and part not in getattr(engine, "__dict__", ())
     ]

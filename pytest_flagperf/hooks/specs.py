@@ -16,6 +16,7 @@ import pluggy
 if TYPE_CHECKING:
     from pytest_flagperf.catalog import Catalog
     from pytest_flagperf.engines import Engine
+    from pytest_flagperf.engines.agents.allocation import Allocation
     from pytest_flagperf.kind import Kind
     from pytest_flagperf.results import Outcome, StoredRun, Verdict
     from pytest_flagperf.settings import Settings, SiteTable
@@ -44,13 +45,13 @@ class Exporter:
 class EngineFactory:
     """An engine of ``--engine=NAME``.
 
-    ``open(settings, catalog, table)`` returns the engine and starts nothing. ``table`` is [engines.NAME] of the
-    settings file, not yet checked; it is empty if the file has no such table. ``defaults`` are values of options, by
-    their names in ``Settings``, for runs that do not set them.
+    ``open(settings, catalog, table)`` returns the engine, or an allocation whose hosts run rounds under agents, and
+    starts nothing. ``table`` is [engines.NAME] of the settings file, not yet checked; it is empty if the file has no
+    such table. ``defaults`` are values of options, by their names in ``Settings``, for runs that do not set them.
     """
 
     name: str
-    open: Callable[[Settings, Catalog, SiteTable], Engine]
+    open: Callable[[Settings, Catalog, SiteTable], Engine | Allocation]
     defaults: Mapping[str, str] = field(default_factory=dict)
 
 

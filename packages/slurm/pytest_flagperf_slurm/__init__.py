@@ -8,9 +8,10 @@ from pytest_flagperf.hooks import EngineFactory, hookimpl
 
 if TYPE_CHECKING:
     from pytest_flagperf.catalog import Catalog
-    from pytest_flagperf.engines import Engine
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.settings import Settings, SiteTable
+
+    from .allocation import SlurmAllocation
 
 
 @hookimpl
@@ -18,12 +19,9 @@ def flagperf_engines() -> list[EngineFactory]:
     return [EngineFactory("slurm", open_engine)]
 
 
-def open_engine(settings: Settings, catalog: Catalog, table: SiteTable) -> Engine:
-    """Return the engine of agents with the hosts of Slurm jobs; Problems with all that is wrong in the table."""
+def open_engine(settings: Settings, catalog: Catalog, table: SiteTable) -> SlurmAllocation:
+    """Return the hosts of Slurm jobs; Problems with all that is wrong in the table."""
     # Imported only for this engine: pytest imports each plugin.
-    from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
-    from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster
-
     from .allocation import slurm_allocation
     from .config import SlurmConfig, read_slurm
 
@@ -31,6 +29,4 @@ def open_engine(settings: Settings, catalog: Catalog, table: SiteTable) -> Engin
         return (settings.lease or catalog.vendors[plan.vendor].toml.lease) == "host"
 
     conf = read_slurm(table.table, table.file) if table.table else SlurmConfig()
-    cluster = settings.cluster_table
-    limits = (read_cluster(cluster.table, cluster.file) if cluster else ClusterConfig()).log_limits
-    return AgentsEngine(settings, catalog, slurm_allocation(conf, exclusive, settings.lease_time), limits)
+    return slurm_allocation(conf, exclusive, settings.lease_time)

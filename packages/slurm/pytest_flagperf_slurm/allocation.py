@@ -60,13 +60,8 @@ class SlurmAllocation(Allocation):
     def __init__(self, conf: SlurmConfig) -> None:
         self._conf = conf
         self._job: Job | None = None
-        self._pool = HostPool(())
         self._lost: set[str] = set()  # nodes of the job, as ``explain`` has found
         self._others: list[tuple[Job, HostPool]] = []  # of stored rounds
-
-    @property
-    def pool(self) -> HostPool:
-        return self._pool
 
     def devices(self, plan: Plan) -> Mapping[str, Sequence[int]]:
         """Return the job's devices as the node's programs number them, else as Slurm numbers them."""
@@ -213,7 +208,6 @@ class InsideJob(SlurmAllocation):
 class JobPerCase(SlurmAllocation):
     """One job for each case, held for all of its rounds."""
 
-    host_count = None
     _own = True
 
     def __init__(self, conf: SlurmConfig, exclusive: Callable[[Plan], bool], lease_s: float) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.node import device_lease
-from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import WARN, Engine, Finding, is_local
 from pytest_flagperf.hosts import Host, HostError
+from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster
 from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors, one_core, run_on_each
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.plan.checkout import checkout
@@ -35,7 +35,6 @@ from .drill import refuse_drill
 from .environments import Environments
 from .preflight import Data
 from .run_round import RoundOptions, follow_round, run_round
-from .unpack import DEFAULT_LIMITS
 
 _log = logging.getLogger("flagperf.preflight")
 _SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
@@ -44,13 +43,12 @@ _SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
 class AgentsEngine(Engine):
     """Runs rounds on the hosts of an allocation, with an agent on each; connects only when needed."""
 
-    def __init__(
-        self, settings: Settings, catalog: Catalog, allocation: Allocation, limits: LogLimits = DEFAULT_LIMITS
-    ) -> None:
+    def __init__(self, settings: Settings, catalog: Catalog, allocation: Allocation) -> None:
         self._settings = settings
         self._catalog = catalog
         self._allocation = allocation
-        self._limits = limits  # of a round's logs from one host
+        cluster = settings.cluster_table
+        self._limits = (read_cluster(cluster.table, cluster.file) if cluster else ClusterConfig()).log_limits
         self._environments = Environments(settings, catalog)
         self._rounds_with_missing_logs: list[Path] = []
         self._blamed = Blamed(self._allocation)
@@ -118,7 +116,7 @@ class AgentsEngine(Engine):
 
     def inspect(self, plans: Sequence[Plan]) -> list[Finding]:
         """Check every host, for all cases of a vendor at once."""
-        self._check_system()
+        check_system(only_other_hosts=not is_local(self))
         self._allocation.check(plans)
         if self.host_count is None and plans:
             # One case of the most hosts stands for all, since each case may get other hosts.
@@ -153,7 +151,7 @@ class AgentsEngine(Engine):
             without = [plan for plan in plans if plan.data_dir and not Path(plan.data_dir).is_dir()]
             missing = [f"{plan.case}: no data: {plan.data_dir}: no such folder" for plan in without]
             return missing + self._environments.warnings(plans, self.hosts)
-        warnings = self._check_system()
+        warnings = check_system(only_other_hosts=not is_local(self))
         self._allocation.check(plans)
         # Hosts that a case requests are checked when it gets them.
         if self.host_count is None:
@@ -161,9 +159,6 @@ class AgentsEngine(Engine):
         warnings += self._exclude_unfit(plans)
         warnings += self._environments.warnings(plans, self._pool.usable)
         return warnings + self._environments.to_build(plans, self._pool.usable[0])
-
-    def _check_system(self) -> list[str]:
-        return check_system(only_other_hosts=not is_local(self))
 
     def _exclude_unfit(self, plans: Sequence[Plan]) -> list[str]:
         few_files = allow_descriptors(len(self.hosts))

@@ -35,19 +35,20 @@ class LostHosts:
 class Allocation:
     """Gives hosts and devices; contacts a host or a scheduler only when a case needs it.
 
-    A subclass defines ``host_count``, ``pool`` and ``header``; the other methods are those of hosts that are given for
-    the whole run.
+    A subclass whose cases request hosts defines ``header``, ``obtain``, which sets ``_pool``, and ``release``.
     """
+
+    _pool = HostPool(())
 
     @property
     def host_count(self) -> int | None:
         """The number of hosts; None if each case requests its own."""
-        raise NotImplementedError
+        return None
 
     @property
     def pool(self) -> HostPool:
         """The hosts at the moment; empty while none are held."""
-        raise NotImplementedError
+        return self._pool
 
     def header(self) -> list[str]:
         """Lines about the hosts, for the top of the terminal's output."""
@@ -88,6 +89,7 @@ class Allocation:
 
     def close(self) -> None:
         """Close all connections and give everything back."""
+        self.release()
 
 
 class FixedHosts(Allocation):

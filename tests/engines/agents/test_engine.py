@@ -48,15 +48,9 @@ def round_dir(tmp_path: Path) -> Path:
     return directory
 
 
-def given_hosts(*hosts: Host) -> FixedHosts:
-    made = FixedHosts()
-    made.__dict__["pool"] = HostPool(hosts)
-    return made
-
-
 def engine_with_hosts(*names: str) -> AgentsEngine:
     agents_engine = AgentsEngine.__new__(AgentsEngine)
-    agents_engine._allocation = given_hosts(*map(Away, names))
+    agents_engine._allocation = FixedHosts(pool=HostPool(tuple(map(Away, names))))
     agents_engine._settings = SimpleNamespace(lease_time=1.0, restarts=1)  # type: ignore[assignment]
     agents_engine._limits = DEFAULT_LIMITS
     agents_engine._blamed = Blamed(agents_engine._allocation)
@@ -276,7 +270,7 @@ class Builds:
 def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan]:
     catalog = tree(root)
     agents_engine = AgentsEngine(read_settings({}, root), catalog, FixedHosts())
-    agents_engine._allocation = given_hosts(*map(LocalHost, ("h1", "h2", "h3")))
+    agents_engine._allocation = FixedHosts(pool=HostPool(tuple(map(LocalHost, ("h1", "h2", "h3")))))
     plan = toy_plan(catalog, "host")
     return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes))
 
