@@ -1,5 +1,6 @@
 """The example package of docs/extending.md, built and installed as users do it: each of its hooks is used."""
 
+import ast
 import json
 import os
 import re
@@ -27,6 +28,16 @@ def test_the_document_shows_the_files_of_the_example() -> None:
     page = (EXAMPLE.parents[1] / "docs/extending.md").read_text(encoding="utf-8")
     files = (path.relative_to(EXAMPLE).as_posix() for path in EXAMPLE.glob("*/*.py"))
     assert [file for file in files if file not in shown and f"/example_plugin/{file})" not in page] == []
+
+
+def test_an_engine_with_hosts_of_its_own_needs_few_names() -> None:
+    def imported(module: str) -> list[str]:
+        nodes = ast.parse((EXAMPLE / "lab_flagperf" / module).read_text(encoding="utf-8")).body
+        own = (node for node in nodes if isinstance(node, ast.ImportFrom) and "flagperf" in str(node.module))
+        return [name.name for node in own for name in node.names]
+
+    assert len(imported("lent_hosts.py")) <= 14
+    assert len(imported("engine.py")) > 14, "the control: an engine that runs the ranks itself"
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +82,23 @@ def test_a_run_uses_every_hook_of_the_example(example: Toy) -> None:
         re.MULTILINE,
     )
     assert re.search(r"^lab +Lab +small +lab-flagperf 1\.2 +L1", flagperf(example, "list").stdout, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("lend = ' '", "flagperf.toml: engines.lend.lend: expected a program, got no word"),
+        ("lend = './no-lend'", "./no-lend 1: expected 1 names, got 0 names and exit code 127: [Errno 2] No such file"),
+        ("lend = 'printf !%s'\ntake_back = 'false'", "printf !%s: hosts: '!1': expected host"),
+        ("lend = 'printf !%s'\ntake_back = 'false'", "false !1: exit code 1: ; return the host by hand"),
+    ],
+)
+def test_what_is_wrong_with_lent_hosts_is_reported(example: Toy, table: str, problem: str) -> None:
+    (example.root / "flagperf.toml").write_text(f"[engines.lend]\n{table}\n[cluster]\nreach = 'false {{host}}'\n")
+    result = example.run("suites", "-k", "alpha and converges", "--engine=lend")
+    assert result.ret != 0
+    assert problem in str(result.stdout) + str(result.stderr)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import socket
 import subprocess
 import time
 from collections.abc import Iterable
@@ -11,6 +10,8 @@ from pathlib import Path
 from flagperf_driver.layout import CASE, MILESTONE_TIMES, rank_log
 from flagperf_driver.node.agent import milestones
 from flagperf_driver.node.agent.rank_health import LogTail
+from flagperf_driver.node.agent.timer import now_ms
+from flagperf_driver.ports import free_port
 from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import Catalog
@@ -22,16 +23,17 @@ from pytest_flagperf.hosts.deploy import stage
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, describe, rank_processes
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.progress import note
 from pytest_flagperf.runtime import Interpreter
 from pytest_flagperf.settings import Settings, SiteTable
 from pytest_flagperf.stored.layout import host_folder
 from pytest_flagperf.stored.round_dir import HostEnd, RankEnd, RoundDir, RoundFault, RoundRecord
 
+from .lent_hosts import LentHosts
+
 
 @hookimpl
 def flagperf_engines() -> list[EngineFactory]:
-    return [EngineFactory("processes", open_engine)]
+    return [EngineFactory("processes", open_engine), EngineFactory("lend", LentHosts)]
 
 
 def open_engine(settings: Settings, catalog: Catalog, table: SiteTable) -> Engine:
@@ -45,15 +47,12 @@ def open_engine(settings: Settings, catalog: Catalog, table: SiteTable) -> Engin
 
 
 class ProcessesEngine(Engine):
+    hosts: tuple[Host, ...] = (LocalHost(),)
+
     def __init__(self, catalog: Catalog, environments: Environments, timeout_s: float) -> None:
         self._catalog = catalog
         self._environments = environments
         self._timeout_s = timeout_s
-        self._hosts = (LocalHost(),)
-
-    @property
-    def hosts(self) -> tuple[Host, ...]:
-        return self._hosts
 
     def header(self) -> list[str]:
         return [f"  engine: processes of this machine, for at most {self._timeout_s:g} s per round"]
@@ -63,11 +62,10 @@ class ProcessesEngine(Engine):
         return describe(plan, vendor, "none", request, convergence, duration, self.hosts)
 
     def interpreter(self, plan: Plan) -> Interpreter:
-        return self._environments.interpreters(plan, self.hosts)[self._hosts[0].name]
+        return self._environments.interpreters(plan, self.hosts)[self.hosts[0].name]
 
     def run(self, plan: Plan, number: int, directory: Path, wait_s: float | None) -> None:
-        note("line", text=f"{plan.case} round {number}: {plan.case.nproc} processes")
-        interpreter, host = self.interpreter(plan), self._hosts[0]
+        interpreter, host = self.interpreter(plan), self.hosts[0]
         logs = directory.resolve() / host_folder(host.name, 0)
         logs.mkdir(parents=True)
         code, devices = stage(host, self._environments.code(plan)), tuple(range(plan.case.nproc))
@@ -139,13 +137,3 @@ class Rank:
         self._process.kill()
         self._process.wait()
         self.follow(to_the_end=True)
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
