@@ -108,12 +108,13 @@ def test_a_host_of_faults_is_left_out_while_others_suffice(notes: list[str]) -> 
 
 def test_a_lost_host_is_gone_if_the_ranks_of_all_others_wait_within_the_training() -> None:
     def host(name: str, **its: Any) -> SimpleNamespace:
-        return SimpleNamespace(**{"name": name, "started": True, "over": False, "gone": None, "lost": None, **its})
+        return SimpleNamespace(**{"name": name, "is_started": True, "over": False, "gone": None, "lost": None, **its})
 
     def waiting(*hosts: SimpleNamespace, **beats: tuple[int, int, float]) -> float:
         for one in hosts:
             step, phase, idle_s = beats.get(one.name, (0, 0, 0.0))
-            one.beats = {"0": {"step": step, "phase": phase, "idle_s": idle_s}} if one.name in beats else {}
+            beat = {"0": {"step": step, "phase": phase, "idle_s": idle_s}} if one.name in beats else {}
+            one.started = SimpleNamespace(beats=beat)
         agents: Any = SimpleNamespace(all=hosts)
         return waiting_s(agents)
 

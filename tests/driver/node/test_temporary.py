@@ -136,8 +136,8 @@ def test_a_folder_that_cannot_be_created_fails_the_round_with_the_reason(
         (fault,) = lab.of("fault")
     own = f"{short_tmpdir}/file/pytest-flagperf-{os.getuid()}"
     assert fault["sentence"] == (
-        f"the ranks' temporary folder cannot be created in {own}: Not a directory; free space there, or set TMPDIR in "
-        "the host's environment to another folder"
+        f"rank 0 could not be started: the ranks' temporary folder cannot be created in {own}: Not a directory; "
+        "free space there, or set TMPDIR in the host's environment to another folder"
     )
 
 
