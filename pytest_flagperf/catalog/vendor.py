@@ -245,10 +245,12 @@ def _shapes(shapes: tuple[str, ...]) -> Iterator[str]:
 
 def _framework(file: Path, name: str, names: FrameworkNames) -> Iterator[str]:
     table = f"framework.{name}"
+    # These have a trainer; a suite of another framework brings its own.
+    known = sorted(path.parent.name for path in Path(extern.__file__).parent.glob("*/main.py"))
     if not _FRAMEWORK.fullmatch(name):
         expected = "expected a framework without a version, as in [framework.pytorch]"
         yield f"{where(file, 'framework', name)}: {table}: {expected}"
-    elif name not in (known := _frameworks()) and (hint := near(name, known)):
+    elif name not in known and (hint := near(name, known)):
         yield f"{where(file, 'framework', name)}: [{table}]: unknown framework{hint}"
     for key in ("device", "backend"):
         if not getattr(names, key).strip():
@@ -260,11 +262,6 @@ def _framework(file: Path, name: str, names: FrameworkNames) -> Iterator[str]:
     for module in names.modules:
         if not all(part.isidentifier() for part in module.split(".")):
             yield f'{at}: {module!r} is not a module name; expected module names, as in ["torch_acme"]'
-
-
-def _frameworks() -> list[str]:
-    """Return the frameworks that have a trainer; a suite of another framework brings its own."""
-    return sorted(path.parent.name for path in Path(extern.__file__).parent.glob("*/main.py"))
 
 
 def _chip(file: Path, name: str, chip: Chip) -> list[str]:

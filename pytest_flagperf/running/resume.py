@@ -46,8 +46,7 @@ def with_stored_options(command_line: Mapping[str, Any], cwd: Path) -> dict[str,
         options = _read_options(directory / OPTIONS)
     except FormatError as error:
         reason = error if directory.is_dir() else "no such directory"
-        problem = f"--resume={given['resume']}: cannot resume: {reason}; {expected_run(directory)}"
-        raise Problems([problem]) from error
+        raise Problems([f"--resume={given['resume']}: cannot resume: {reason}; {expected_run(directory)}"]) from error
     return {**command_line, **options, **given}
 
 

@@ -171,25 +171,21 @@ def read_orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
     if not body.get("ranks"):
         raise ValueError("'ranks' is {}".format("empty" if "ranks" in body else "missing"))
     try:
-        return _orders(body, log_dir)
+        return RankOrders(
+            ranks=[RankProcess.from_json(entry, str(log_dir)) for entry in body["ranks"]],
+            init_s=_limit(body.get("init_timeout_s")),
+            hang_s=_limit(body.get("hang_timeout_s")),
+            round_s=_limit(body.get("round_timeout_s")),
+            grace_s=float(body.get("grace_s", 3)),
+            beat_s=float(body["beat_s"]),
+            show=bool(body.get("show")),
+            writable=[str(path) for path in body.get("writable") or ()],
+            hidden=[str(path) for path in body.get("hidden") or ()],
+            vendor_code=bool(body.get("vendor_code")),
+            limits_memory=bool(body.get("limits_memory")),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def _orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
-    return RankOrders(
-        ranks=[RankProcess.from_json(entry, str(log_dir)) for entry in body["ranks"]],
-        init_s=_limit(body.get("init_timeout_s")),
-        hang_s=_limit(body.get("hang_timeout_s")),
-        round_s=_limit(body.get("round_timeout_s")),
-        grace_s=float(body.get("grace_s", 3)),
-        beat_s=float(body["beat_s"]),
-        show=bool(body.get("show")),
-        writable=[str(path) for path in body.get("writable") or ()],
-        hidden=[str(path) for path in body.get("hidden") or ()],
-        vendor_code=bool(body.get("vendor_code")),
-        limits_memory=bool(body.get("limits_memory")),
-    )
 
 
 def _limit(seconds: object) -> float:

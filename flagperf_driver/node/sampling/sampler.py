@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import signal
 import sys
@@ -250,7 +251,7 @@ def main() -> int:
         signal.signal(ignored, signal.SIG_IGN)  # the agent decides when to end
     line = sys.stdin.buffer.readline()
     try:
-        sampling = Sampling(SamplerOrders.parse(line))
+        sampling = Sampling(SamplerOrders(json.loads(line)))
         # Exclude the imported modules from garbage collection: the sampler creates no reference cycles.
         gc.freeze()
         sampling.run(sys.stdin.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Mapping
 
 from flagperf_driver.node.sampling.schedule import DEVICES_S, HOST_S
@@ -21,7 +20,3 @@ class SamplerOrders:
         self.nvml = bool(body.get("nvml"))
         self.probe = str(body["probe"]["module"]) if body.get("probe") else None
         self.processors_first = bool(body.get("processors_first"))
-
-    @classmethod
-    def parse(cls, line: bytes) -> SamplerOrders:
-        return cls(json.loads(line))

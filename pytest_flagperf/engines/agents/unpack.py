@@ -187,10 +187,6 @@ class _Source:
             size -= len(data)
             yield data
 
-    def skip_to(self, end: int) -> None:
-        for _ in self.pieces(end - self.at):
-            pass
-
 
 def _entries(source: _Source) -> Iterator[Entry]:
     """Yield every file, folder, link and device, with the name and size of its extended headers."""
@@ -223,7 +219,8 @@ def _with_content(source: _Source, entry: Entry) -> Iterator[Entry]:
         )
     end = source.at + (_blocks(entry.size) if entry.kind in _FILES else 0)
     yield entry
-    source.skip_to(end)
+    for _ in source.pieces(end - source.at):
+        pass
 
 
 def _small(source: _Source, size: int) -> bytes:
