@@ -93,6 +93,7 @@ class Lab:
         self.mark = uuid.uuid4().hex
         self.python = python
         self.env = {**os.environ, "PYTHONPATH": str(REPO), "FLAGPERF_LAB": self.mark, "PYTHONUNBUFFERED": "1"}
+        self.env |= {"ATEN_CPU_CAPABILITY": "default", "TORCH_HOME": "http://me:secret@h/x", "MKL_A": "1"}
         self.messages: list[Message] = []
         self.listening = threading.Event()
         self.listening.set()
@@ -127,7 +128,7 @@ class Lab:
         return {
             "rank": number,
             "argv": [self.python, "-u", str(path)],
-            "env": {"RANK": str(number), "PYTHONPATH": self.env["PYTHONPATH"]},
+            "env": {"RANK": str(number), "PYTHONPATH": self.env["PYTHONPATH"], "MKL_A": "2"},
             "cwd": str(self.log_dir),
         }
 

@@ -24,7 +24,7 @@ from flagperf_driver.node.agent.connections import ControllerLink, Message, Mess
 from flagperf_driver.node.agent.container import Container
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.ranks import Ranks
-from flagperf_driver.node.agent.sampler_process import SamplerProcess
+from flagperf_driver.node.agent.sampler_process import SamplerProcess, inherited_variables
 from flagperf_driver.node.agent.starter import Starter, read_orders
 from flagperf_driver.node.agent.timer import Timer, now_ms
 from flagperf_driver.node.confinement import shared_memory
@@ -139,7 +139,9 @@ class AgentRound:
         if order.get("clear_caches"):
             self._caches = processes.BackgroundTask(caches.clear)
         if order.get("monitors"):
-            self._sampler = SamplerProcess(order["monitors"], self._messages.warning)
+            # Ranks in a container of Docker inherit only what the image has.
+            variables = "" if (order.get("container") or {}).get("socket") else inherited_variables(orders.ranks[0])
+            self._sampler = SamplerProcess({**order["monitors"], "variables": variables}, self._messages.warning)
             self._sample_timer.every(float(order["samples_s"]), lambda _: self._messages.samples(self._samples.read()))
         in_container = bool(order.get("container"))
         starter = Container(order, self.folder, reaper) if in_container else Starter(orders, self.folder.path, reaper)

@@ -11,12 +11,23 @@ import time
 from contextlib import suppress
 from typing import Any, Callable, Mapping
 
+from flagperf_driver.addresses import redacted_text
 from flagperf_driver.node import processes
 from flagperf_driver.node.deployed_code import CODE_ROOT, module_argv
+from flagperf_driver.rank_process import RankProcess
 
 _MODULE = "flagperf_driver.node.sampling.sampler"
 _END_S = 3.0  # maximum time from the order to end to SIGKILL, and from SIGKILL to the end
 _LONGEST_MESSAGE = 400
+_LIBRARIES = "ATEN BLIS CUBLAS CUBLASLT CUDA CUDNN DNNL FLAGS GOMP KMP MKL NCCL OMP ONEDNN OPENBLAS PYTORCH TORCH XLA"
+"""The first words of variables that change what frameworks and their libraries compute."""
+
+
+def inherited_variables(rank: RankProcess) -> str:
+    """Return the variables of libraries that a rank inherits, without secrets; the plan sets others."""
+    env = rank.environment(os.environ, {})
+    names = [name for name in sorted(env) if name not in rank.env and name.partition("_")[0] in _LIBRARIES.split()]
+    return ", ".join(f"{name}={redacted_text(env[name])}" for name in names) or "none"
 
 
 class SamplerProcess:

@@ -187,8 +187,8 @@ def names(folder: str) -> list[str]:
 # -- facts of the host --------------------------------------------------------------------------------------------
 
 
-def facts() -> dict[str, str]:
-    """Return the OS, kernel, CPU, memory, network cards and Python of this host."""
+def facts(variables: str = "") -> dict[str, str]:
+    """Return the OS, kernel, CPU, memory, network cards and Python of this host, and what ranks inherit."""
     uname = os.uname()
     version = ".".join(map(str, sys.version_info[:3]))
     values = {
@@ -205,6 +205,7 @@ def facts() -> dict[str, str]:
         "network": network(),
         "rdma": rdma(),
         "python": f"{version} ({sys.executable})",
+        "variables": variables,
     }
     return {name: text for name, text in values.items() if text}
 

@@ -185,7 +185,7 @@ class Sampling:
     def __init__(self, orders: SamplerOrders) -> None:
         self._orders = orders
         self._notes = Notes()
-        self._notes.host = host_counters.facts()
+        self._notes.host = host_counters.facts(orders.variables)
         self._started = time.time()
         self._stop = Stop()
         self._power = power.NodePower(self._notes, processors_first=orders.processors_first)

@@ -16,6 +16,7 @@ class SamplerOrders:
         self.device_every_s = float(body.get("device_every_s") or DEVICES_S)
         self.devices = None if body.get("devices") is None else [int(index) for index in body["devices"]]
         self.vendor = str(body.get("vendor") or "")
+        self.variables = str(body.get("variables") or "")
         self.container = str(body.get("container") or "")
         self.nvml = bool(body.get("nvml"))
         self.probe = str(body["probe"]["module"]) if body.get("probe") else None

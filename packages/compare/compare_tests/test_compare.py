@@ -207,7 +207,6 @@ def test_one_failed_round_is_a_regression_with_its_reason(tmp_path: Path, capsys
 
 
 def test_what_was_interrupted_is_not_judged(tmp_path: Path, capsys: Capture) -> None:
-    """Of the case with a finished round that round decides."""
     old, new = tmp_path / "old", tmp_path / "new"
     cut = recorded("interrupted")
     rounds: list[Change] = [lambda one: replace(one, state=cut.state, failures=cut.failures, metrics=cut.metrics)]

@@ -15,7 +15,7 @@ from pytest_flagperf.stored import objects
 from pytest_flagperf.stored.layout import host_of, noderank_of
 from pytest_flagperf.stored.plan import StoredPlan, is_cpu
 
-NOTED = frozenset(["os", "memory", "hardware", "image_id", "environment", "commit"])
+NOTED = frozenset(["os", "memory", "hardware", "image_id", "environment", "commit", "variables"])
 """Facts that do not change figures by themselves: a difference is noted, and the figures are compared."""
 _UNKNOWN = "unknown"
 Facts = Mapping[str, Any]
@@ -112,7 +112,7 @@ def _of_host(report: Mapping[str, Any], *, several: bool) -> Iterator[tuple[str,
             yield name, host[name]
     if memory := whole(host.get("memory_bytes")):
         yield "memory", quantity(memory, "bytes")
-    for name in ("kernel", "os", "hardware"):
+    for name in ("kernel", "os", "hardware", "variables"):
         if host.get(name) not in (None, "", _UNKNOWN):
             yield name, host[name]
     # A round on one host does not use the network.

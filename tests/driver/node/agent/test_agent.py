@@ -270,8 +270,9 @@ def test_the_host_is_sampled(lab: Lab) -> None:
     lab.start("train(1, 40)", monitors={**monitors, "vendor": "cpu", "nvml": False})
     lab.end()
     assert lab.of("warning") == []
-    for name in ("cpu_monitor.log", "mem_monitor.log", "sys_info.log", "monitors.json"):
-        assert (lab.log_dir / name).stat().st_size > 0
+    assert all((lab.log_dir / name).stat().st_size for name in ("cpu_monitor.log", "mem_monitor.log", "sys_info.log"))
+    text = json.loads((lab.log_dir / "monitors.json").read_text())["host"]["variables"]
+    assert [one in text for one in ("ATEN_CPU_CAPABILITY=default", "TORCH_HOME=http://***@h/x", "MKL_A")] == [1, 1, 0]
 
 
 def test_a_sampler_that_dies_is_a_warning(lab: Lab) -> None:
