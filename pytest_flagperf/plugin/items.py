@@ -47,6 +47,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     marks = _marks(metafunc, run)
     chosen = run.case_lookup.cases_of(metafunc.definition.path.parent)
+    if _is_benchmark(metafunc):
+        chosen = [selected for selected in chosen if selected.suite.kind == metafunc.cls.kind]
     if "plugin_verdicts" in metafunc.fixturenames and not having("flagperf_verdicts"):
         chosen = []
     if "round_number" in metafunc.fixturenames:
@@ -67,10 +69,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _marks(metafunc: pytest.Metafunc, run: Run) -> list[pytest.MarkDecorator]:
     """Return the markers of the kind and of the criterion; fail for a benchmark class without a suite of its kind."""
-    from pytest_flagperf.benchmark import Benchmark
     from pytest_flagperf.kind import kind_named
 
-    if metafunc.cls is None or not issubclass(metafunc.cls, Benchmark):
+    if not _is_benchmark(metafunc):
         return []
     if problem := run.case_lookup.wrong_suite(metafunc.definition.path.parent, metafunc.cls.kind):
         pytest.fail(f"class {metafunc.cls.__name__} in {metafunc.definition.path}: {problem}", pytrace=False)
@@ -78,6 +79,12 @@ def _marks(metafunc: pytest.Metafunc, run: Run) -> list[pytest.MarkDecorator]:
     criterion = kind.criterion(metafunc.definition.name)
     names = [*kind.markers, *([criterion.name] if criterion else [])]
     return [getattr(pytest.mark, name) for name in names]
+
+
+def _is_benchmark(metafunc: pytest.Metafunc) -> bool:
+    from pytest_flagperf.benchmark import Benchmark
+
+    return metafunc.cls is not None and issubclass(metafunc.cls, Benchmark)
 
 
 def _parameter(selected: Selected, marks: Sequence[pytest.MarkDecorator], number: int | None = None) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.selection import Absent, Selected, Selection, case_in
 from pytest_flagperf.settings import holds_some
 
@@ -40,11 +40,19 @@ class CaseLookup:
     @cached_property
     def _by_model(self) -> dict[Path, list[Selected]]:
         """The cases by the folder of their model; a folder without cases has an empty list."""
-        folders = {suite.path: suite.path.parent.resolve() for suite in self._catalog.suites.values()}
+        folders = {suite.path: folder for folder, suites in self._suites.items() for suite in suites}
         cases: dict[Path, list[Selected]] = {folder: [] for folder in folders.values()}
         for selected in self._selection.cases:
             cases[folders[selected.suite.path]].append(selected)
         return cases
+
+    @cached_property
+    def _suites(self) -> dict[Path, list[Suite]]:
+        """All suites by the folder of their model."""
+        suites: dict[Path, list[Suite]] = {}
+        for suite in self._catalog.suites.values():
+            suites.setdefault(suite.path.parent.resolve(), []).append(suite)
+        return suites
 
     def absent_of(self, path: Path) -> Sequence[Absent]:
         """Return the cases without a suite; none for a path below the folder of a model."""
@@ -53,9 +61,11 @@ class CaseLookup:
     def wrong_suite(self, folder: Path, kind: str) -> str | None:
         """Return why a benchmark class in a folder has no suite of its kind; None if it has one."""
         folders = [folder.resolve(), *folder.resolve().parents]
-        if not self._by_model.keys().isdisjoint(folders):
-            other = next((one.suite for one in self.cases_of(folder) if one.suite.kind != kind), None)
-            return f"is for suites of kind {kind!r}; {other.name} is a {other.kind} (suite.toml)" if other else None
+        suites = [suite for one in folders for suite in self._suites.get(one, ())]
+        if suites:
+            if kind in {suite.kind for suite in suites}:
+                return None
+            return f"is for suites of kind {kind!r}; {suites[0].name} is a {suites[0].kind} (suite.toml)"
         roots = [parent.parent.parent for parent in folders if parent.parent.name == "suites"]
         root = next((root for root in roots if holds_some(root)), None)
         fix = f"add --roots={root}" if root else "move it to suites/<model>/, above <framework>/suite.toml"

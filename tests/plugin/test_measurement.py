@@ -1,6 +1,7 @@
 """Suites that measure the machine: plan, run, reports and commands, beside suites that train."""
 
 import csv
+import shutil
 import subprocess
 import sys
 
@@ -84,6 +85,21 @@ def test_a_benchmark_of_the_other_kind_is_reported(measuring: Toy) -> None:
     test.write_text(test.read_text().replace("MeasurementBenchmark", "TrainingBenchmark"))
     result = measuring.run("suites/gamma", "--collect-only")
     result.stdout.fnmatch_lines(["*is for suites of kind 'training'; gamma:plain is a measurement (suite.toml)*"])
+
+
+def test_a_models_folder_may_have_suites_of_several_kinds(toy: Toy) -> None:
+    toy.measurement("alpha2")
+    folder = toy.root / "suites" / "alpha2"
+    shutil.move(folder / "plain", toy.root / "suites" / "alpha" / "second")
+    shutil.move(folder / "test_alpha2.py", toy.root / "suites" / "alpha")
+    vendor = toy.root / "vendors" / "cpu" / "vendor.toml"
+    vendor.write_text(vendor.read_text() + '[framework.second]\ndevice = "cpu"\nbackend = "none"\n')
+    ids = toy.run("suites/alpha", "--nodes=1x1", "--collect-only", "-q").stdout
+    ids.fnmatch_lines(["*::test_converges[[]alpha:plain:*", "*::TestAlpha2::test_measured[[]alpha:second:CPU:1:1:1]"])
+    ids.no_fnmatch_line("*test_measured[[]alpha:plain*")
+    ids.no_fnmatch_line("*test_converges[[]alpha:second*")
+    alone = toy.run("suites/alpha", "--case=alpha:second:CPU:1:1:1", "--collect-only", "-q")
+    assert alone.ret == 0, "the other class has no case in this run"
 
 
 def test_a_short_measurement_before_the_run_refuses_to_start_with_a_slow_device(toy: Toy) -> None:
