@@ -99,6 +99,10 @@ class Kind:
     """The file in the suite's folder that each rank runs."""
     driver: ClassVar[tuple[str, ...]]
     """The folders of flagperf_driver that a rank runs beside the one of its framework; fingerprints contain them."""
+    framework: ClassVar[str] = ""
+    """The framework whose devices and environment its suites use, if their folders name something else."""
+    generates: ClassVar[bool] = False
+    """Whether --synthetic has an effect on cases that reach no target; their config has ``throughput_only``."""
     converges: ClassVar[bool] = False
     """Whether a case is meant to reach a target, unless --synthetic or --throughput-only measures throughput only."""
     needs_config: ClassVar[bool] = False

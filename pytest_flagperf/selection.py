@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .case import FIELDS, Case, CaseError, Shape
-from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor
+from .catalog import REFERENCE, SCALES, Catalog, CatalogError, Suite, Vendor, framework_of
 from .config import ConfigError, Value, load_partly, parse_settings, parse_sweep, resolve, values_of_variant
 from .kind import kind_of, markers
 from .plan import figures_of, is_throughput_shape
@@ -113,7 +113,7 @@ def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: i
 def _sort_key(selected: Selected) -> tuple[str, int, str, str, int]:
     """Order by model, then as the vendor lists its frameworks, the quickest first, then by chip and number of cards."""
     case, frameworks = selected.case, list(selected.vendor.toml.framework)
-    framework = selected.suite.framework
+    framework = framework_of(selected.suite)
     place = frameworks.index(framework) if framework in frameworks else len(frameworks)
     return case.model, place, case.framework, case.hardware, case.shape.cards
 

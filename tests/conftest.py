@@ -82,12 +82,12 @@ def notes() -> Iterator[list[str]]:
 @pytest.fixture(scope="session")
 def suite_python(repo: Path) -> Callable[[Path], str]:
     """A function that returns the Python of the environment of a suite's folder; it is built on first use."""
-    from pytest_flagperf.catalog import Catalog
+    from pytest_flagperf.catalog import Catalog, framework_of
 
     suites = {suite.path: suite for suite in Catalog.scan([repo]).suites.values()}
 
     def python(folder: Path) -> str:
-        given = os.environ.get(f"FLAGPERF_TEST_{suites[folder].framework.upper()}_PYTHON")
+        given = os.environ.get(f"FLAGPERF_TEST_{framework_of(suites[folder]).upper()}_PYTHON")
         return given or _built(repo, suites[folder])
 
     return cache(python)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from pytest_flagperf.catalog import Catalog, Suite
+from pytest_flagperf.catalog import Catalog, Suite, framework_of
 from pytest_flagperf.engines.agents.environments import requirements
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
@@ -21,7 +21,7 @@ REPO = Path(__file__).resolve().parent.parent
 def build(catalog: Catalog, suite: Suite) -> str:
     """Return the Python of a suite's environment on the CPU, in the user's cache; it is built if it is missing."""
     settings = tuple(catalog.vendor("cpu").toml.uv.items())
-    request = RuntimeRequest(suite.framework, requirements(catalog, suite), uv_settings=settings)
+    request = RuntimeRequest(framework_of(suite), requirements(catalog, suite), uv_settings=settings)
     with mock.patch.dict(os.environ, FLAGPERF_CACHE=str(own_places.shared_cache())):
         venv = runtimes()["venv"]
         return venv.prepare(LocalHost(), request, lambda line: print(line, file=sys.stderr), pack({})).python

@@ -2,7 +2,7 @@
 
 from .catalog import Catalog
 from .roots import bundled, bundled_argument, bundled_name, scan
-from .suite import REFERENCE, SCALES, DataItem, Goal, Scale, Suite
+from .suite import REFERENCE, SCALES, DataItem, Goal, Scale, Suite, framework_of
 from .toml_reader import CatalogError, key_lines, line_of
 from .vendor import BEST_EFFICIENCY, FOLDER_NAME, FOLDER_NAME_RULE, Chip, Vendor
 
@@ -23,6 +23,7 @@ __all__ = [
     "bundled",
     "bundled_argument",
     "bundled_name",
+    "framework_of",
     "key_lines",
     "line_of",
     "scan",

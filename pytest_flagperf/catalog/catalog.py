@@ -12,7 +12,7 @@ from pathlib import Path
 from ..case import Case, Shape
 from ..problems import near
 from ..stored.plan import TRAINING
-from .suite import REFERENCE, Suite
+from .suite import REFERENCE, Suite, framework_of
 from .toml_reader import CatalogError
 from .vendor import Vendor
 
@@ -194,10 +194,11 @@ def list_configs(folder: Path) -> Configs:
 
 def _no_framework(suite: Suite, vendor: Vendor) -> str | None:
     names = sorted(vendor.toml.framework)
-    if suite.framework in names:
+    framework = framework_of(suite)
+    if framework in names:
         return None
-    add = f"add [framework.{suite.framework}] with device and backend to {vendor.path / 'vendor.toml'}"
-    return f"{vendor.name} has no framework {suite.framework!r}{_choices(suite.framework, names)}; {add}"
+    add = f"add [framework.{framework}] with device and backend to {vendor.path / 'vendor.toml'}"
+    return f"{vendor.name} has no framework {framework!r}{_choices(framework, names)}; {add}"
 
 
 def _too_many(vendor: Vendor, hardware: str, shape: Shape) -> str | None:

@@ -292,3 +292,8 @@ class Suite:
             problems += choice(file, "memory", table.memory, tuple(able))
         raise_if_any(problems)
         return table
+
+
+def framework_of(suite: Suite, name: str = "") -> str:
+    """Return the framework whose devices and environment a suite uses; ``name`` is that of a case, with its version."""
+    return kind_of(suite).framework or name or suite.framework

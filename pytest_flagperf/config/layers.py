@@ -16,7 +16,7 @@ from flagperf_driver.training.parallel import OF_SUITE, Parallel, ParallelError
 
 from .. import redaction
 from ..case import Case, case_of
-from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor
+from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor, framework_of
 from ..kind import kind_of
 from ..problems import near, shown
 from ..stored.plan import EACH, Deviation, Value, config_of
@@ -282,7 +282,7 @@ class _Draft:
             return f"cannot be set here: {_FIXED if key in self.fixed else names}"
         if of_vendor and key == "min_efficiency":  # it has a default by device
             least = suites if isinstance(suites, (int, float)) else None
-            suites = self.vendor.min_efficiency(self.suite.framework, least)
+            suites = self.vendor.min_efficiency(framework_of(self.suite), least)
         return _weakening(key, value.value, suites) if of_vendor else None
 
     def put(self, key: str, value: Value, assignment: str = "") -> None:
@@ -323,7 +323,7 @@ class _Draft:
 
 def _defaults_of(suite: Suite, defaults: Path) -> list[Path]:
     """Return the files with the keys of every framework and, if it exists, with those of the suite's framework."""
-    return kind_of(suite).defaults(suite.framework, defaults.parent)
+    return kind_of(suite).defaults(framework_of(suite), defaults.parent)
 
 
 def _define_keys(draft: _Draft) -> None:

@@ -14,7 +14,7 @@ from flagperf_driver.rank_process import RESERVED_VARIABLES
 from pytest_flagperf.stored.plan import KNOWN_PROBLEM, Addition
 
 from ..case import Case
-from ..catalog import Suite, Vendor
+from ..catalog import Suite, Vendor, framework_of
 from ..problems import Problems
 from ..runtime import Runtime, RuntimeSetupError, environment_file, requirements
 from . import vendor_settings
@@ -36,7 +36,7 @@ def find_additions(suite: Suite, vendor: Vendor, own: Path, case: Case, runtime:
     with _host_paths(own, place):
         steps = extern.replaced_steps(own / "extern")
     with _host_paths(vendor.path, vendor_folder):
-        module = vendor.device_module(suite.framework)
+        module = vendor.device_module(framework_of(suite))
         hooks = extern.replaced_names(module, extern.HOOKS, "device hook") if module else {}
     additions = [
         *_replaced("step", "the suite's", steps, vendor, f"{place}/extern/{extern.MODULE}.py"),
@@ -67,9 +67,9 @@ def _replaced(kind: str, owner: str, lines: Mapping[str, int], vendor: Vendor, f
 
 def _modules(suite: Suite, vendor: Vendor, folder: str, hooks: Mapping[str, int]) -> Iterator[Addition]:
     """Yield the modules that each rank imports, without a ``device.py`` whose hooks are listed."""
-    for name in vendor.toml.framework[suite.framework].modules:
+    for name in vendor.toml.framework[framework_of(suite)].modules:
         yield Addition(f"module {name}", _IMPORTED, NONE, f"{folder}/vendor.toml")
-    module = vendor.device_module(suite.framework)
+    module = vendor.device_module(framework_of(suite))
     if module and not hooks:
         yield Addition(f"module {module.name}", _IMPORTED, NONE, f"{folder}/device.py")
 

@@ -15,7 +15,7 @@ from flagperf_driver.driver import RunCase
 from flagperf_driver.training.parallel import DDP, ParallelError
 
 from ..case import Case, Shape
-from ..catalog import REFERENCE, Catalog, Chip, DataItem, Suite, Vendor
+from ..catalog import REFERENCE, Catalog, Chip, DataItem, Suite, Vendor, framework_of
 from ..config import DATA_KEYS, ConfigError, Resolved, TranslatedName, Value, parse_settings, resolve
 from ..config.layers import FLOAT8
 from ..kind import kind_named, kind_of
@@ -145,8 +145,9 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
     case, vendor = asked.case, catalog.vendor(asked.vendor)
     suite = catalog.suite(case.model, case.framework)
     asked = replace(asked, scale=asked.scale or vendor.toml.scale, runtime=asked.runtime or vendor.toml.runtime)
-    if not kind_of(suite).converges:  # it has no training data to generate, and no other throughput
-        asked = replace(asked, synthetic=False, throughput_only=None)
+    kind = kind_of(suite)
+    if not kind.converges:  # it has no other throughput, and perhaps nothing to generate
+        asked = replace(asked, synthetic=asked.synthetic and kind.generates, throughput_only=None)
     catalog.find(case, vendor.name, asked.scale)
     problems: list[str] = []
     additions: tuple[Addition, ...] = ()
@@ -160,7 +161,7 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
         resolved = resolve(suite, vendor, case, asked.scale, _given(asked), catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
-    resolved, found = kind_of(suite).check(suite, asked.scale, case.shape, resolved)
+    resolved, found = kind.check(suite, asked.scale, case.shape, resolved)
     further = None
     if suite.case_key:
         try:
@@ -259,8 +260,9 @@ def _plan(
 ) -> Plan:
     """Return the plan: a table of its facts, each with its source."""
     case, scale, config = asked.case, suite.scales[asked.scale], resolved.config
-    chip, names = vendor.chip(case.hardware), vendor.toml.framework[suite.framework]
-    own, module = catalog.case_folder(suite, vendor), vendor.device_module(suite.framework)
+    framework = framework_of(suite)
+    chip, names = vendor.chip(case.hardware), vendor.toml.framework[framework]
+    own, module = catalog.case_folder(suite, vendor), vendor.device_module(framework)
     manifest, memory = _manifest(scale.data, resolved), estimates(suite, config, case.shape)
     facts = _facts(asked, suite, vendor, own, additions, manifest)
     facts |= {"further_code": code_hash(*further.code)} if further else {}
@@ -345,7 +347,9 @@ def _min_efficiency(vendor: Vendor, suite: Suite, given: Value | None) -> float:
     if given is None:
         return 0.0
     value = float(given.value) if isinstance(given.value, (int, float)) else None
-    return value if value is not None and given.layer == "setting" else vendor.min_efficiency(suite.framework, value)
+    if value is not None and given.layer == "setting":
+        return value
+    return vendor.min_efficiency(framework_of(suite), value)
 
 
 def _manifest(declared: Sequence[DataItem], resolved: Resolved) -> tuple[DataItem, ...]:
@@ -375,7 +379,7 @@ def _facts(
     manifest: Sequence[DataItem],
 ) -> dict[str, object]:
     """Return what the fingerprint has of a case besides its config: a table."""
-    case, module, variables = asked.case, vendor.device_module(suite.framework), _variables(vendor, own)
+    case, module, variables = asked.case, vendor.device_module(framework_of(suite)), _variables(vendor, own)
     # The settings in vendor.toml that change the training, and the modules that ranks import.
     settings = [
         [one.name, one.value] for one in additions if one.name.startswith("module ") or vendor_settings.in_key(one.name)
@@ -394,7 +398,7 @@ def _facts(
         "runtime": asked.runtime,
         "suite_code": code_hash(*suite.code),
         "vendor_code": code_hash(own, *([module] if module else [])),
-        "driver_code": code_hash(*driver_code(suite.framework, suite.kind)),
+        "driver_code": code_hash(*driver_code(framework_of(suite), suite.kind)),
         "requirements": code_hash(suite.path / "requirements.txt", own / "config" / "requirements.txt"),
         **({"environment": digest(variables)} if variables else {}),
         "vendor_settings": digest(json.dumps(settings).encode()),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import framework_of
 from pytest_flagperf.engines import Engine
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
@@ -66,7 +67,8 @@ def _plans(run: Run, chosen: Sequence[Selected], option: str) -> Iterator[Plan]:
     """Yield the plan of each measurement."""
     alike: dict[tuple[str, str, str, str], list[Selected]] = {}
     for selected in chosen:
-        key = (selected.vendor.name, selected.case.hardware, selected.case.framework, selected.scale)
+        framework = framework_of(selected.suite, selected.case.framework)
+        key = (selected.vendor.name, selected.case.hardware, framework, selected.scale)
         alike.setdefault(key, []).append(selected)
     nnodes = len(_usable(run.engine))
     for (_, hardware, framework, scale), cases in alike.items():

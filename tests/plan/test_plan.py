@@ -11,11 +11,21 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.kinds import MeasurementKind
 from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan, one_card_plan
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.plan.ranks import expected_placement
 from pytest_flagperf.problems import Problems
-from tests.helpers.trees import SUITE_TOML, VENDOR_TOML, tree, write, write_config, write_suite, write_vendor
+from tests.helpers.trees import (
+    PLAIN_MEASUREMENT_TOML,
+    SUITE_TOML,
+    VENDOR_TOML,
+    tree,
+    write,
+    write_config,
+    write_suite,
+    write_vendor,
+)
 
 
 @dataclass(frozen=True)
@@ -215,6 +225,24 @@ def test_one_card_synthetic_data_and_an_option_make_it_throughput_only(catalog: 
     assert plan.throughput_only
     assert plan.values["throughput_only"].where == "--throughput-only"
     assert not planned(catalog, synthetic=False, check_data=False).throughput_only
+
+
+def test_a_kind_may_use_the_devices_of_a_framework_and_generate_what_it_needs(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_suite(tmp_path, framework="engine", toml=PLAIN_MEASUREMENT_TOML)
+    write(tmp_path, "suites/toy/engine/config/mutable_params.py", "mutable_params = []\n")
+    write(tmp_path, "suites/toy/engine/config/_base.py", "throughput_only = False\n")
+    catalog = Catalog.scan([tmp_path])
+    with pytest.raises(Problems, match="acme has no framework 'engine'"):
+        planned(catalog, "toy:engine:X9:1:1:1", synthetic=True)
+    monkeypatch.setattr(MeasurementKind, "framework", "pytorch")
+    plan = planned(catalog, "toy:engine:X9:1:1:1", synthetic=True)
+    assert (plan.device, plan.backend, plan.synthetic, plan.throughput_only) == ("acme", "acl", False, False)
+    assert plan.program == "suites/toy/engine/run_measurement.py"
+    monkeypatch.setattr(MeasurementKind, "generates", True)
+    plan = planned(catalog, "toy:engine:X9:1:1:1", synthetic=True)
+    assert (plan.synthetic, plan.throughput_only) == (True, True)
 
 
 def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:

@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from flagperf_driver import addresses
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog, Suite
+from pytest_flagperf.catalog import Catalog, Suite, framework_of
 from pytest_flagperf.commands import tree
 from pytest_flagperf.engines.agents.environments import runtime_request
 from pytest_flagperf.packages import OF_ONE_PART, need, requirement_name, requirements_of_this_package, uv_program
@@ -140,8 +140,8 @@ class _Suites:
 
         A package that every suite of a framework needs is one of the framework.
         """
-        frameworks = {self._suites[name].framework for name in selected}
-        concerned = {name: suite for name, suite in self._suites.items() if suite.framework in frameworks}
+        frameworks = {framework_of(self._suites[name]) for name in selected}
+        concerned = {name: suite for name, suite in self._suites.items() if framework_of(suite) in frameworks}
         lines = {name: self._lines(suite) for name, suite in concerned.items()}
         distinct = set(lines.values())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -152,7 +152,9 @@ class _Suites:
             for pin in pins[name].items():
                 required.setdefault(pin, set()).add(name)
         of_frameworks = (
-            set.intersection(*(set(pins[name]) for name, suite in concerned.items() if suite.framework == framework))
+            set.intersection(
+                *(set(pins[name]) for name, suite in concerned.items() if framework_of(suite) == framework)
+            )
             for framework in frameworks
         )
         return required, set().union(*of_frameworks)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog, Suite, Vendor
+from pytest_flagperf.catalog import Catalog, Suite, Vendor, framework_of
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.deploy import Code, pack
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
@@ -222,10 +222,10 @@ def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Ve
     """Return the request of a case, without the id of the run."""
     suite = catalog.suite(case.model, case.framework)
     kind, own = runtimes()[runtime], catalog.case_folder(suite, vendor)
-    of_vendor = (vendor.path / "images" / suite.framework / _FILE, own / "config" / _FILE)
+    of_vendor = (vendor.path / "images" / framework_of(suite) / _FILE, own / "config" / _FILE)
     environment = own / "config" / "environment_variables.sh"
     return RuntimeRequest(
-        case.framework_name,
+        framework_of(suite),
         requirements(catalog, suite, *of_vendor, shared=not kind.takes_python),
         of_framework=_of_framework(catalog, suite) if kind.takes_python else (),
         python=settings.python if kind.takes_python else None,
@@ -241,15 +241,17 @@ def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Ve
 
 def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> Image:
     """Return the image of the case's container and its options: from the settings, else from the vendor."""
-    container, vendors_image = vendor.toml.container, vendor.image(case.framework)
-    own = catalog.case_folder(catalog.suite(case.model, case.framework), vendor)
+    suite = catalog.suite(case.model, case.framework)
+    framework = framework_of(suite, case.framework)
+    container, vendors_image = vendor.toml.container, vendor.image(framework)
+    own = catalog.case_folder(suite, vendor)
     given = settings.image
     words, unreadable = _container_options(settings)
     return Image(
         image=given or (vendors_image.name if vendors_image else None),
         image_source=settings.as_written("image") if given else vendors_image.by if vendors_image else "",
         folder=vendors_image.folder if vendors_image and not given else None,
-        expected=f"vendors/{vendor.name}/images/{case.framework}/Dockerfile",
+        expected=f"vendors/{vendor.name}/images/{framework}/Dockerfile",
         extras=own if own.is_dir() else None,
         options=(*container.options, *words),
         unreadable=unreadable,
@@ -290,5 +292,5 @@ def requirements(catalog: Catalog, suite: Suite, *more: Path, shared: bool = Tru
 
 def _of_framework(catalog: Catalog, suite: Suite) -> tuple[Path, ...]:
     """Return the requirements files of all suites of the framework."""
-    suites = [other for _, other in sorted(catalog.suites.items()) if other.framework == suite.framework]
+    suites = [other for _, other in sorted(catalog.suites.items()) if framework_of(other) == framework_of(suite)]
     return tuple(file for other in suites if (file := other.path / _FILE).is_file())

@@ -13,6 +13,7 @@ from .suite import MeasurementTable
 
 if TYPE_CHECKING:
     from flagperf_driver.node.logs.ranklog import RankLog
+    from pytest_flagperf.catalog.suite import SuiteTable
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.report.page.charts import Chart
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns
@@ -28,7 +29,7 @@ class MeasurementKind(Kind):
     """``kind = "measurement"``."""
 
     name = "measurement"
-    table = MeasurementTable
+    table: ClassVar[type[SuiteTable]] = MeasurementTable
     program = "run_measurement.py"
     driver = ("measuring", "training")
     criteria: ClassVar[tuple[Criterion, ...]] = (

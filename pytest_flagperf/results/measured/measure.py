@@ -523,11 +523,11 @@ def _quality(log: RankLog, finished: Mapping[str, Any], target: Target) -> Quali
 
 def _environment(plan: StoredPlan, log: RankLog, finished: Mapping[str, Any]) -> dict[str, str]:
     """The environment of the round as texts for people."""
-    init = log.init_end
+    init, framework = log.init_end, kind_of(plan).framework or plan.case.framework_name
     entries: dict[str, object] = {
         "device": init.get("device"),
         "log": "of FlagPerf, with its names" if log.names.original else None,
-        "framework": " ".join(filter(None, [plan.case.framework_name, _text(init.get("framework_version"))])),
+        "framework": " ".join(filter(None, [framework, _text(init.get("framework_version"))])),
         "precision": init.get("precision"),
         "compile": init.get("compile"),
         "world size": init.get("world_size"),
