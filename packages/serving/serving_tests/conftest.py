@@ -1,0 +1,35 @@
+"""What the tests of serving share: the hosts' side, and a server of a model that is a formula."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[3]
+# As on a host: the code of suites/common is imported from there, also by the servers that tests start.
+sys.path[:0] = [str(REPO / "suites"), str(REPO / "packages" / "serving")]
+
+from common.serving.process import ServerProcess  # noqa: E402
+
+from serving_tests import formula  # noqa: E402
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
+    """A function that starts the server of the formula with a fault, and waits until it answers."""
+    started: list[ServerProcess] = []
+
+    def start(fault: str = "", *, ready: bool = True, **options: Any) -> ServerProcess:
+        server = ServerProcess(lambda port: formula.command(port, fault, **options), tmp_path / "server.log")
+        started.append(server)
+        if ready:
+            server.wait_ready(60)
+        return server
+
+    yield start
+    for server in started:
+        server.stop()

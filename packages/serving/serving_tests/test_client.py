@@ -1,0 +1,172 @@
+"""The client gives back the delays of an engine, and says in a sentence what is wrong with an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from common.serving import load, selftest
+from common.serving.client import Answer, Client, Request, RequestFailed
+from common.serving.process import ServerProcess
+
+from serving_tests import formula
+
+pytestmark = pytest.mark.integration
+PROMPT = (1, 2, 3)
+
+
+class SlowClient(Client):  # type: ignore[misc]
+    """A client that is slow on purpose: each event costs two milliseconds."""
+
+    def _tokens(self, data: bytes) -> Any:
+        time.sleep(0.002)
+        return super()._tokens(data)
+
+
+def test_the_client_gives_back_known_delays_and_a_slow_one_does_not(tmp_path: Path) -> None:
+    def is_right(tested: selftest.SelfTest) -> bool:
+        return bool(max(abs(tested.first_token_error_s), abs(tested.gap_error_s)) < 1e-3)
+
+    # On a busy machine a process waits for a core for longer than that, but not each time.
+    tested = (selftest.run(tmp_path / "echo.log") for _ in range(20))
+    right = next(filter(is_right, tested), None)
+    assert right is not None
+    slow = selftest.run(tmp_path / "echo.log", SlowClient)
+    assert not is_right(slow)
+    assert slow.rate < right.rate / 4
+    assert slow.rate < 500, "an event costs it two milliseconds"
+
+
+def test_answers_have_the_engines_tokens_with_a_time_each(serve: Callable[..., ServerProcess]) -> None:
+    url = serve().url
+
+    async def ask() -> tuple[list[Answer], list[float]]:
+        with Client(url, formula.NAME, 10) as client:
+            answers = [await client.complete(Request(number, (number, 2, 3), 8)) for number in range(3)]
+            return answers, await client.log_probabilities((1, 2, 3, 4))
+
+    answers, logged = asyncio.run(ask())
+    for answer in answers:
+        text = list(answer.request.prompt)
+        for token in answer.tokens:
+            assert token == formula.following(text)
+            text.append(token)
+        assert not answer.problem
+        assert len(answer.tokens) == len(answer.times) == 8
+        assert answer.sent < answer.times[0] <= answer.times[-1] <= answer.ended
+        assert answer.token_s > 0.7 * formula.TOKEN_S
+        assert median(answer.gaps_s) > 0.7 * formula.TOKEN_S
+    assert logged == formula.log_probabilities((1, 2, 3, 4))
+
+
+@asynccontextmanager
+async def raw_server(response: bytes) -> AsyncIterator[str]:
+    """A server that sends these bytes to every request, and closes the connection."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def problem_with(response: bytes) -> str:
+    async def ask() -> str:
+        async with raw_server(response) as url:
+            with Client(url, "m", 10) as client:
+                return str((await client.complete(Request(1, PROMPT, 2))).problem)
+
+    return asyncio.run(ask())
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
+GOOD = b'data: {"model": "m", "choices": [{"token_ids": [1, 2]}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("response", "problem"),
+    [
+        (HEAD + GOOD + DONE, ""),
+        (
+            b"HTTP/1.1 500 Internal Server Error\r\n\r\nout of memory",
+            "the server answered 500 Internal Server Error: out",
+        ),
+        (b"", "the server closed the connection without an answer"),
+        (b"220 smtp ready\r\n\r\n", "the server answered smtp ready"),
+        (HEAD + GOOD, "the stream ended after 2 of 2 tokens, without [DONE]"),
+        (
+            HEAD + b"data: {oops}\n\n" + DONE,
+            "an event is {oops}; expected JSON with model, choices and their token_ids",
+        ),
+        (HEAD + b'data: {"model": "m", "choices": [{"text": "a"}]}\n\n' + DONE, "the answer has 0 tokens; expected 2"),
+        (HEAD + b"event: x\n\n" + DONE, "an event is event: x; expected data: and JSON"),
+        (HEAD + b": a comment\n\n" + GOOD + DONE, ""),
+        (HEAD + b'data: {"error": "busy"}\n\n', 'the server sent an error in the stream: {"error": "busy"}'),
+        (HEAD + GOOD.replace(b'"m"', b'"other"') + DONE, "model 'other' answered; expected 'm'"),
+        (HEAD + GOOD + GOOD + DONE, "the answer has 4 tokens; expected 2"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "the size of a chunk is b'xyz"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "closed in the middle of a chunk"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab", "closed in the middle of a body"),
+        (b"HTTP/1.1 200", "closed in the middle of a head"),
+    ],
+)
+def test_a_wrong_answer_is_a_sentence(response: bytes, problem: str) -> None:
+    got = problem_with(response)
+    assert problem in got if problem else not got, got
+
+
+def test_a_stalled_stream_a_server_that_is_away_and_no_probabilities_are_sentences(
+    serve: Callable[..., ServerProcess],
+) -> None:
+    stalled = serve("stalls")
+
+    async def ask() -> list[str]:
+        one, away = Client(stalled.url, formula.NAME, 0.5), Client("http://127.0.0.1:9", "m", 0.5)
+        problems = [(await client.complete(Request(1, PROMPT, 8))).problem for client in (one, away)]
+        async with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as url:
+            with Client(url, "m", 5) as client, pytest.raises(RequestFailed, match=r"no log .* of the prompt: \{\}"):
+                await client.log_probabilities(PROMPT)
+        return problems
+
+    stall, away = asyncio.run(ask())
+    assert stall == "no event for 0.5 s after 3 of 8 tokens"
+    assert "no connection to 127.0.0.1:9 after 0 of 8 tokens" in away
+
+
+def test_the_load_is_full_from_begin_to_end(serve: Callable[..., ServerProcess]) -> None:
+    """With a fixed time for a token, as many users as there are get a token in this time."""
+    url, users, token_s = serve(token_s=0.01).url, 4, 0.01
+
+    async def measured() -> load.Load:
+        requests = (Request(number, (number % 256, 1, 2), 8) for number in range(10_000))
+        with ExitStack() as opened:
+            clients = [opened.enter_context(Client(url, formula.NAME, 10)) for _ in range(users)]
+            return await load.closed_loop(clients, requests, load.LoadLimits(1.0, 2.0, 0.01))
+
+    result = asyncio.run(measured())
+    figures = load.figures(result, devices=2)
+    assert not result.failed
+    assert len(result.warmup) >= users
+    assert 0.5 < figures["output_rate"] * token_s / users <= 1.05
+    assert figures["device_rate"] == figures["output_rate"] / 2
+    assert token_s * 0.95 < figures["tpot_p50"] <= figures["tpot_p90"] <= figures["tpot_p99"]
+    assert token_s * 0.95 < figures["ttft_p50"]
+    assert figures["user_rate"] == pytest.approx(1 / figures["tpot_p50"], rel=0.1)
+    assert all(answer.sent >= result.warmup[0].sent for answer in result.answers)
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    values = [float(one) for one in range(1, 101)]
+    assert [load.percentile(values, one) for one in (50, 90, 99)] == [50.0, 90.0, 99.0]
+    assert load.percentile([3.0], 99) == 3.0

@@ -1,0 +1,38 @@
+"""An engine without a model, whose delays are known: the client measures them to test itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from common.serving.server import arguments, serve
+
+
+class Echo:
+    """Answers with the prompt's tokens, again and again; each token has a time since the request."""
+
+    def __init__(self, first_s: float, token_s: float) -> None:
+        self._first_s, self._token_s = first_s, token_s
+
+    async def answer(self, prompt: Sequence[int], tokens: int) -> AsyncIterator[list[int]]:
+        begin = time.perf_counter()
+        for number in range(tokens):
+            # The times do not depend on each other, so that a late token does not delay those after it.
+            await asyncio.sleep(max(begin + self._first_s + number * self._token_s - time.perf_counter(), 0.0))
+            yield [prompt[number % len(prompt)]]
+
+    async def log_probabilities(self, tokens: Sequence[int]) -> list[float]:
+        return [0.0] * (len(tokens) - 1)
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--first-s", type=float, default=0.0)
+    parser.add_argument("--token-s", type=float, default=0.0)
+    options = parser.parse_args()
+    serve(lambda: Echo(options.first_s, options.token_s), options.port, options.model)
+
+
+if __name__ == "__main__":
+    main()
