@@ -19,7 +19,6 @@ import pytest
 
 from pytest_flagperf.catalog import Catalog, Suite
 from pytest_flagperf.commands import main
-from pytest_flagperf.stored.plan import MEASUREMENT
 from tests import trained
 from tests.helpers.trees import set_options
 from tests.suites import programs
@@ -28,7 +27,8 @@ pytestmark = pytest.mark.slow
 alone = pytest.mark.alone
 CATALOG = Catalog.scan([Path(__file__).resolve().parents[1]])
 SMALL = [suite for suite in CATALOG.trainings.values() if "small" in suite.scales]
-MEASUREMENTS = [suite for suite in CATALOG.suites.values() if suite.kind == MEASUREMENT]
+MEASUREMENTS = [suite for suite in CATALOG.suites.values() if suite.figures]
+"""The suites that measure the machine, and those that serve a model."""
 BENCHED = [suite for suite in SMALL if trained.is_benched(suite)]
 OTHERS = [suite for suite in SMALL if suite not in BENCHED]
 GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("glm", "resnet50"))

@@ -44,6 +44,11 @@ class Tree:
         """The suites that measure the machine."""
         return self._sorted(MEASUREMENT)
 
+    @cached_property
+    def served(self) -> list[Suite]:
+        """The suites that serve a model."""
+        return self._sorted("serving")
+
     def _sorted(self, kind: str) -> list[Suite]:
         suites = (suite for suite in self.catalog.suites.values() if suite.root == self.root)
         return sorted((suite for suite in suites if suite.kind == kind), key=lambda suite: suite.name)

@@ -119,7 +119,7 @@ def _documents_of_models(source_tree: Tree) -> Iterator[_Document]:
         suites = [suite for suite in source_tree.suites if suite.model == model]
         file = suites[0].path.parent / "README.md"
         yield _Document(file, {"chips": partial(sections.chips, source_tree, file, suites)}, skeletons.of_model(model))
-    for suite in [*source_tree.suites, *source_tree.measurements]:
+    for suite in [*source_tree.suites, *source_tree.measurements, *source_tree.served]:
         file = suite.path / "README.md"
         yield _Document(file, _bound(OF_SUITE, source_tree, file, suite), skeletons.of_suite(suite.name))
 
@@ -137,11 +137,13 @@ def _readmes_of_root(source_tree: Tree) -> Iterator[_Document]:
         "vendors": sections.vendors,
         "items": sections.items,
         "measurements": sections.measurements,
+        "served": sections.served,
     }
     of_file = {
         "README*.md": ["models"],
         "docs/support*.md": ["models", "vendors"],
         "docs/machine.md": ["measurements"],
+        "packages/serving/README.md": ["served"],
         "reports/published/README.md": ["items"],
     }
     for file, names in sorted(

@@ -103,6 +103,16 @@ def measurements(tree: Tree, document: Path, _: str) -> str:
     return "\n".join(map(row, rows))
 
 
+def served(tree: Tree, document: Path, _: str) -> str:
+    """The suites that serve a model, in packages/serving/README.md."""
+    rows = [["model", "engine", "scales"], ["---"] * 3]
+    for suite in tree.served:
+        model = tree.link(document, suite.path.parent / "README.md", _title(suite))
+        engine = tree.link(document, suite.path / "README.md", suite.framework)
+        rows.append([model, engine, ", ".join(suite.scales)])
+    return "\n".join(map(row, rows))
+
+
 def items(tree: Tree, document: Path, _: str) -> str:
     """The published items of ``make gpu``, and those that are owed."""
     return publish.published_items(document.parent, tree.catalog)

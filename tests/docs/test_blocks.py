@@ -241,7 +241,7 @@ def test_the_examples_of_the_readmes_run(place_to_run: Path) -> None:
     (place_to_run / "flagperf.toml").unlink(missing_ok=True)
     texts = [(REPO / name).read_text(encoding="utf-8") for name in ("README.md", "README.zh.md")]
     examples = [code for text in texts for code in re.findall(r"\| `([^`]+)` \|", text) if blocks.is_command(code)]
-    assert len(examples) == 10
+    assert len(examples) == 12
     for example in set(examples):
         shutil.rmtree(place_to_run / "suites" / "mixer", ignore_errors=True)
         Commands(place_to_run).run(example)

@@ -34,7 +34,7 @@ def flagperf_kinds():
 def test_a_package_brings_a_kind_and_all_of_a_verdict_follows_from_its_criterion(site: Site) -> None:
     assert "grows" not in criteria()
     site.install(KIND.format(name="made"))
-    assert [*kinds()] == ["training", "measurement", "made"]
+    assert [*kinds()] == ["training", "measurement", "made", "serving"]
 
     class TestMade(Benchmark):
         kind = "made"
@@ -67,10 +67,10 @@ def test_a_package_cannot_replace_a_kind(site: Site) -> None:
 def test_a_stored_round_of_an_unknown_kind_is_refused_and_one_without_a_kind_is_a_training() -> None:
     body = recorded("converged_1x1").to_json()
     unknown = (
-        r"outcome: kind 'serving' is unknown: install the package that has it; the kinds are training, measurement"
+        r"outcome: kind 'cooking' is unknown: install the package that has it; the kinds are training, measurement"
     )
     with pytest.raises(FormatError, match=unknown):
-        Outcome.from_json({**body, "kind": "serving"})
+        Outcome.from_json({**body, "kind": "cooking"})
     outcome = Outcome.from_json({name: value for name, value in body.items() if name != "kind"})
     assert (outcome.kind, outcome.main, outcome.judged) == ("training", "p_core", ("p_whole", "p_train", "p_core"))
 

@@ -28,7 +28,7 @@ ALLOWED_BY_FOLDER = {
 """The packages that a folder of the driver may import beside the standard library."""
 FOR_ANY_VENDOR = {
     "torch", "paddlepaddle", "tensorflow", "keras", "mindspore", "torchvision", "timm", "transformers", "diffusers",
-    "tokenizers",
+    "tokenizers", "safetensors",
     "sentencepiece", "sacrebleu", "sacremoses", "jieba",
     "numpy", "setuptools", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
@@ -297,8 +297,8 @@ def needed_packages(path: Path) -> list[str]:
 
 
 PUBLIC = {
-    "__version__", "case", "catalog", "commands", "engines", "hooks", "hosts", "kind", "kinds", "packages", "plan",
-    "printable", "problems", "progress", "report", "results", "runtime", "settings", "stored", "typed",
+    "__version__", "case", "catalog", "commands", "config", "engines", "hooks", "hosts", "kind", "kinds", "packages",
+    "plan", "printable", "problems", "progress", "report", "results", "runtime", "settings", "stored", "typed",
 }  # fmt: skip
 """The parts of the harness that the packages of packages/ may import."""
 

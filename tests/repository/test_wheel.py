@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.catalog import Catalog, framework_of
 from tests.helpers.trees import write, write_suite
 
 pytestmark = pytest.mark.integration
@@ -83,7 +84,7 @@ def empty(tmp_path: Path) -> Path:
 
 def test_the_wheel_and_the_sdist_contain_what_belongs_to_them(wheel: Wheel) -> None:
     code = wheel.below("pytest_flagperf", "flagperf_driver")
-    for name in ("compare", "index", "list", "scaffold", "slurm", "submission", "wheels"):
+    for name in ("compare", "index", "list", "scaffold", "serving", "slurm", "submission", "wheels"):
         packed = wheel.below(f"packages/{name}/pytest_flagperf_{name}")
         code += [file.removeprefix(f"packages/{name}/") for file in packed]
     data = [f"{BUNDLED}/{name}" for name in wheel.below("suites", "vendors") if "/tests/" not in name]
@@ -135,7 +136,7 @@ def resolves(requirements: str, version: str) -> subprocess.CompletedProcess[str
 
 def test_the_documents_and_the_project_name_the_same_versions() -> None:
     assert PROJECT["requires-python"] == f">={VERSIONS[0]}"
-    assert set(supported()) == {path.parent.name for path in REPO.glob("suites/*/*/requirements.txt")}
+    assert set(supported()) == {framework_of(suite) for suite in Catalog.scan([REPO]).suites.values()}
     assert {lowest for lowest, _ in supported().values()} == {VERSIONS[0]}
     assert max(highest for _, highest in supported().values()) == VERSIONS[-1]
     for name in ("README.md", "README.zh.md", "docs/index.md", "docs/index.zh.md"):

@@ -1,0 +1,50 @@
+"""The charts of serving: the curve that buyers read, and the figures over the number of requests at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+
+from flagperf_driver.perflog import number
+from pytest_flagperf.kinds.measurement import charts as measured
+from pytest_flagperf.report.page.charts import Chart, ChartLine, make_chart
+from pytest_flagperf.results.measured.outcome import Outcome
+
+from .suite import OVER, RATE
+from .tables import mark
+
+_USER, _DEVICE = "user_rate", "device_rate"
+_FIRST = "ttft_"
+
+
+def charts(outcomes: Sequence[Outcome]) -> Iterator[Chart | None]:
+    """Yield the curve, and then the figures over the number of requests at once."""
+    figures = outcomes[0].figures if outcomes else ()
+    if {_USER, _DEVICE} <= {figure.name for figure in figures}:
+        yield _curve(outcomes)
+    rates = [figure for figure in figures if figure.unit == RATE]
+    # A first token takes much longer than the others, whose lines would lie on each other.
+    first = [figure for figure in figures if figure.name.startswith(_FIRST)]
+    others = [figure for figure in figures if figure not in rates and figure not in first]
+    for group in (rates, first, others):
+        yield from measured.charts([replace(outcome, figures=tuple(group)) for outcome in outcomes])
+
+
+def _curve(outcomes: Sequence[Outcome]) -> Chart | None:
+    """Return what all devices give over what a user gets: a point for each number of requests at once."""
+    values: dict[float, list[tuple[float, float]]] = {}
+    for outcome in outcomes:
+        for point in outcome.points if outcome.ok else ():
+            pair = point.figures.get(_USER, math.nan), point.figures.get(_DEVICE, math.nan)
+            if all(map(math.isfinite, pair)):
+                values.setdefault(number(point.values.get(OVER)), []).append(pair)
+    pairs = sorted((median(x for x, _ in of_one), median(y for _, y in of_one)) for of_one in values.values())
+    if len(pairs) < 2:
+        return None
+    line = ChartLine(_DEVICE, [x for x, _ in pairs], [y for _, y in pairs])
+    title = f"tokens/s of a device over tokens/s of a user{mark(outcomes)}"
+    chart = make_chart(title, "tokens/s of a user", RATE, [line])
+    users = ", ".join(f"{one:g}" for one in sorted(values))
+    return chart and replace(chart, floor=0.0, summary="highest", note=f"{users} requests at once")

@@ -1,0 +1,97 @@
+"""The kind of serving suites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from pytest_flagperf.kinds import CaseWords, Criterion, MeasurementKind, TrainingKind
+
+from .suite import ServingTable
+
+if TYPE_CHECKING:
+    from pytest_flagperf.case import Shape
+    from pytest_flagperf.catalog.suite import Suite
+    from pytest_flagperf.config import Resolved
+    from pytest_flagperf.plan import Plan
+    from pytest_flagperf.report.page.charts import Chart
+    from pytest_flagperf.results.measured.outcome import Outcome
+    from pytest_flagperf.results.tables.store import StoredRun
+    from pytest_flagperf.results.verdicts.case_result import CaseResult
+
+_VERDICTS = f"{__package__}.verdicts"
+
+
+class ServingKind(MeasurementKind):
+    """``kind = "serving"``: a measurement whose points are numbers of requests that a server has at once."""
+
+    name = "serving"
+    table = ServingTable
+    program = "run_serving.py"
+    framework = "pytorch"
+    generates = True
+    criteria: ClassVar[tuple[Criterion, ...]] = (
+        Criterion(
+            "accurate",
+            "the served model answers as the model itself does, also under load",
+            f"{_VERDICTS}:accurate",
+            rounds="measurements",
+            verdicts={
+                "accurate": "the engine's tokens and log perplexity are those of the model without the engine",
+                "under_load": "answers among the timed ones are as right as those without load",
+            },
+            advice="compare the engine's precision and its version with those of a run that was accurate",
+        ),
+        Criterion(
+            "served",
+            "the server answers every request, computes each answer, and keeps its speed with more requests at once",
+            f"{_VERDICTS}:served",
+            rounds="measurements",
+            verdicts={
+                "answered": "every request got an answer of the requested length",
+                "computed": "prompts that the server has seen before are answered no faster than others",
+                "scales": "no concurrency is much slower than a smaller one",
+                "client": "the client measures known delays correctly, and is not the bottleneck",
+            },
+            advice="read the server's log in the round's folder",
+        ),
+        *(one for one in MeasurementKind.criteria if one.name == "measured"),
+    )
+    markers: ClassVar[dict[str, str]] = {"serving": "a suite that serves a model"}
+    guide = "packages/serving/README.md"
+
+    def defaults(self, framework: str, driver: Path) -> list[Path]:
+        of_kinds = (TrainingKind().defaults(framework, driver), super().defaults(framework, driver))
+        return [*of_kinds[0], *of_kinds[1], Path(__file__).with_name("defaults.py")]
+
+    def check(self, suite: Suite, scale: str, shape: Shape, resolved: Resolved) -> tuple[Resolved, list[str]]:  # noqa: ARG002
+        from .plan import problems
+
+        return resolved, list(problems(shape, resolved.config))
+
+    def describe(self, plan: Plan) -> CaseWords:
+        weights = "random weights" if plan.synthetic else "trained weights"
+        users = ", ".join(map(str, plan.config["concurrencies"]))
+        return CaseWords(f"{users} requests at once", [f"serves {weights}"], "included")
+
+    def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:
+        from .tables import mark
+
+        text = super().metric(outcomes, named=named, with_target=with_target)
+        return f"{text}{mark(outcomes)}" if text else ""
+
+    def lines(self, cases: Sequence[CaseResult], width: int) -> list[str]:
+        from .tables import lines
+
+        return lines(cases, width)
+
+    def charts(self, outcomes: Sequence[Outcome], points: int) -> Iterator[Chart | None]:  # noqa: ARG002
+        from .charts import charts
+
+        return charts(outcomes)
+
+    def markdown(self, entries: Sequence[tuple[StoredRun, CaseResult]]) -> tuple[list[list[str]], str]:
+        rows, _ = super().markdown(entries)
+        scale = entries[0][1].first.scale
+        return rows, f"Times are by the client's clock, at the {scale} scale; rates are those of the best concurrency."

@@ -1,0 +1,34 @@
+"""What a serving case needs of its shape and its config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pytest_flagperf.case import Shape
+
+
+def problems(shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield why a case cannot be served."""
+    if shape.nnodes > 1:
+        yield (
+            f"{shape.nnodes} hosts: a serving case has one host, because its servers share nothing and its client would"
+            f" measure the network; use --nodes=1x{shape.nproc}"
+        )
+    users = config["concurrencies"]
+    if not users or any(not isinstance(one, int) or one < 1 for one in users) or users != sorted(set(users)):
+        yield f"concurrencies is {users!r}; expected different numbers from 1 on, the smallest first, as in [1, 2, 4]"
+    elif users[-1] < shape.nproc:
+        yield (
+            f"concurrencies is {users!r}; expected a number of at least {shape.nproc}, a request for each of the"
+            f" {shape.nproc} servers; set concurrencies, or use fewer devices"
+        )
+    for key, least in (("prompt_tokens", 1), ("answer_tokens", 2), ("accuracy_texts", 1)):
+        if config[key] < least:
+            yield f"{key} is {config[key]}; expected at least {least}"
+    places, longest = config["prompt_tokens"] + config["answer_tokens"], config.get("max_seq_length")
+    if longest is not None and config["prompt_tokens"] > longest:
+        yield f"prompt_tokens is {config['prompt_tokens']}; expected at most {longest}, the length of a held-out text"
+    old = config.get("rope_old_context")
+    if old is not None and places > old:
+        yield f"prompt_tokens and answer_tokens are {places:,} together; expected at most {old:,}, the model's context"

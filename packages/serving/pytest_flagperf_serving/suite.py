@@ -1,0 +1,103 @@
+"""A suite.toml with ``kind = "serving"``, and the figures of every serving suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pytest_flagperf.catalog.suite import Goal, MetricTable, SuiteFigure
+
+OVER = "concurrency"
+"""The value of a point: how many requests the server has at once."""
+RATE = "tokens/s"
+_VARIATION = 0.5
+_PERCENTILES = {"p50": "median", "p90": "90th percentile", "p99": "99th percentile"}
+
+
+def _times() -> Iterator[tuple[str, SuiteFigure]]:
+    meanings = {
+        "ttft": "time from sending a request to the first token of its answer",
+        "tpot": "mean time of a token of an answer after the first one",
+        "itl": "time between two tokens of an answer",
+    }
+    for name, meaning in meanings.items():
+        for percentile, word in _PERCENTILES.items():
+            about = f"{meaning}, {word} over the requests, at the highest concurrency"
+            # The tail of a short measurement varies more than its middle.
+            variation = 1.0 if percentile == "p99" else 0.75
+            yield f"{name}_{percentile}", SuiteFigure("s", "lower", about, over=OVER, pick="last", variation=variation)
+
+
+FIGURES: Mapping[str, SuiteFigure] = {
+    "output_rate": SuiteFigure(
+        RATE, "higher", "output tokens per second of all users: the best concurrency", over=OVER,
+        variation=_VARIATION,
+    ),
+    "device_rate": SuiteFigure(
+        RATE, "higher", "output tokens per second and device: the best concurrency", over=OVER,
+        variation=_VARIATION,
+    ),
+    "user_rate": SuiteFigure(
+        RATE, "higher", "tokens per second that a user sees after the first one, median: the best concurrency",
+        over=OVER, variation=_VARIATION,
+    ),
+    **dict(_times()),
+    "time_to_ready": SuiteFigure("s", "lower", "from the start of the server until it answers", variation=1.0),
+    "server_memory": SuiteFigure(
+        "bytes", "lower", "largest memory of the server's processes on the host", over=OVER, pick="worst",
+        variation=_VARIATION,
+    ),
+    "right_tokens": SuiteFigure(
+        "share", "higher", "tokens of greedy answers that the model without the engine chooses, too", optional=True,
+    ),
+    "right_under_load": SuiteFigure(
+        "share", "higher", "as right_tokens, of answers among the timed ones: the worst concurrency", over=OVER,
+        pick="worst", optional=True,
+    ),
+    "perplexity_agreement": SuiteFigure(
+        "share", "higher", "1 less the relative difference of the log perplexity of held-out text by the engine from"
+        " the trainer's own", optional=True,
+    ),
+    "repeated_speed": SuiteFigure(
+        "x", "lower", "how much faster tokens of prompts come that the server has seen before: the worst concurrency",
+        over=OVER, pick="worst", optional=True, variation=1.0,
+    ),
+    "client_rate": SuiteFigure(
+        RATE, "higher", "output tokens per second at which the client is the bottleneck", variation=1.0
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ServingScale:
+    flops_per_sample: float | None = None
+    """FLOPs of training a token; a third of it is the forward pass of a token."""
+
+
+@dataclass(frozen=True)
+class ServingTable:
+    """A suite.toml with ``kind = "serving"``."""
+
+    kind: str
+    """serving."""
+    scales: Mapping[str, ServingScale]
+    """One table for each scale: reference and small."""
+    common: tuple[str, ...] = ()
+    """The folders of suites/common that the suite uses."""
+    figures: ClassVar[Mapping[str, SuiteFigure]] = FIGURES
+    memory: ClassVar[None] = None
+    sample_unit: ClassVar[str] = ""
+    goal: ClassVar[Goal | None] = None
+    parallel: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    least_ranks: ClassVar[int] = 1
+    case_key: ClassVar[str] = ""
+
+    @property
+    def metric(self) -> MetricTable:
+        name, figure = next(iter(self.figures.items()))
+        return MetricTable(name, figure.direction, figure.unit, ())
+
+    def problems(self, file: Path) -> Iterator[str]:  # noqa: ARG002 - nothing is wrong that the types allow
+        yield from ()

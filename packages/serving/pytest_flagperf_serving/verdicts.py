@@ -1,0 +1,153 @@
+"""Verdicts on serving: the answers are right, all requests are answered, and the client's figures can be trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from flagperf_driver.node.logs.points import MeasuredPoint
+from flagperf_driver.perflog import number
+from pytest_flagperf.results import Outcome, Verdict
+from pytest_flagperf.results.figures.units import compared, count, quantity
+from pytest_flagperf.results.verdicts.verdict import finished
+
+from .suite import OVER, RATE
+
+LEAST_RIGHT = 0.99
+"""Of the tokens of greedy answers, and of the log perplexity; a share that must be as without the engine."""
+MOST_FASTER = 3.0
+"""A prompt that the server has seen before may be answered so many times faster; a stored answer is far above."""
+LEAST_OF_SMALLER = 0.5
+"""The rate at a concurrency, as a share of the best rate at a smaller one."""
+MOST_ERROR_S = 1e-3
+"""Of the client's times in the median, against an engine with known delays."""
+MOST_OF_CLIENT = 0.5
+"""Of the client's greatest rate; above it a point is marked."""
+_ERRORS = {"first_token_error_s": "a first token", "gap_error_s": "a token after it"}
+
+
+def accurate(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
+    """Judge whether the served model answers as the model itself; random weights are not judged."""
+    for outcome in outcomes:
+        yield from finished(outcome)
+        if not outcome.ended_well:
+            continue
+        if outcome.synthetic:
+            yield Verdict("accurate", True, "not judged: random weights", "trained weights", judged=False)
+            continue
+        yield _agrees(outcome, "accurate right_tokens", "right_tokens", "tokens as chosen without the engine")
+        yield _agrees(
+            outcome,
+            "accurate perplexity_agreement",
+            "perplexity_agreement",
+            "agreement with the trainer's log perplexity",
+        )
+        yield _agrees(
+            outcome, "under_load", "right_under_load", "tokens as chosen without the engine, among timed ones"
+        )
+
+
+def served(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
+    """Judge whether the server worked for each request, and whether the client measured it."""
+    for outcome in outcomes:
+        yield from finished(outcome)
+        if outcome.ended_well:
+            yield _answered(outcome)
+            yield from _computed(outcome)
+            yield from _scales(outcome)
+            yield from _client(outcome)
+
+
+def _agrees(outcome: Outcome, name: str, figure: str, about: str) -> Verdict:
+    value = outcome.value(figure)
+    got, least = compared(value, LEAST_RIGHT, "share")
+    ok = value is not None and value >= LEAST_RIGHT
+    expected = f"at least {least} {about}"
+    invalid = "the figures of this round are invalid"
+    return Verdict(name, ok, got, expected, "" if ok else f"{_round(outcome)}: {got}, expected {expected}; {invalid}")
+
+
+def _answered(outcome: Outcome) -> Verdict:
+    failed = [(point, int(number(point.facts.get("failed")))) for point in outcome.points if "failed" in point.facts]
+    bad = [(point, amount) for point, amount in failed if amount]
+    expected = "every request answered with as many tokens as requested"
+    if not bad:
+        return Verdict("answered", True, "every request answered", expected)
+    total, first = sum(amount for _, amount in bad), bad[0][0]
+    got = f"{count(total, 'request')} failed"
+    why = f"the first at {first.name}: {first.facts.get('first_problem')}"
+    return Verdict("answered", False, got, expected, f"{_round(outcome)}: {got}, {why}; expected {expected}")
+
+
+def _computed(outcome: Outcome) -> Iterator[Verdict]:
+    value = outcome.value("repeated_speed")
+    if value is None:  # random weights: no prompt is repeated
+        return
+    got, most = compared(value, MOST_FASTER, "x")
+    expected = f"tokens of prompts that the server has seen before at most {most} as fast as others"
+    ok = value <= MOST_FASTER
+    sentence = "" if ok else f"{_round(outcome)}: {got} as fast, expected {expected}: the server keeps answers"
+    yield Verdict("computed", ok, got, expected, sentence)
+
+
+def _scales(outcome: Outcome) -> Iterator[Verdict]:
+    expected = f"at each concurrency at least {quantity(LEAST_OF_SMALLER, 'share')} of the best rate at a smaller one"
+    verdict, best = partial(Verdict, "scales"), 0.0
+    for point in _loaded(outcome):
+        rate = point.figures.get("output_rate", math.nan)
+        if not rate >= LEAST_OF_SMALLER * best:
+            got = f"{quantity(rate, RATE)} at {point.name} after {quantity(best, RATE)}"
+            sentence = f"{_round(outcome)}: {got}; expected {expected}"
+            if outcome.busy:
+                reason = f"{sentence}; not judged: other processes used the cores"
+                yield verdict(True, "not judged", expected, reason, warning=True, judged=False)
+            else:
+                yield verdict(False, got, expected, sentence)
+            return
+        best = max(best, rate)
+    yield verdict(True, f"{count(len(_loaded(outcome)), 'concurrency').replace('ys', 'ies')}", expected)
+
+
+def _client(outcome: Outcome) -> Iterator[Verdict]:
+    """Judge the client's test of itself, and mark points at which it may be the bottleneck."""
+    start = next((point for point in outcome.points if "gap_error_s" in point.facts), None)
+    most = quantity(MOST_ERROR_S, "s")
+    expected = f"known delays measured within {most} in the median, and rates below half of the client's"
+    verdict = partial(Verdict, "client")
+    if start is None:
+        yield verdict(
+            False, "not tested", expected, f"{_round(outcome)}: the client was not tested; expected {expected}"
+        )
+        return
+    errors = {name: number(start.facts.get(name)) for name in _ERRORS}
+    name = max(errors, key=lambda one: abs(errors[one]))
+    got = f"{quantity(errors[name], 's')} too long for {_ERRORS[name]}"
+    if not abs(errors[name]) <= MOST_ERROR_S:
+        sentence = f"{_round(outcome)}: the client measures {got}, expected {expected}"
+        if outcome.busy:
+            reason = f"{sentence}; not judged: other processes used the cores"
+            yield verdict(True, "not judged", expected, reason, warning=True, judged=False)
+        else:
+            yield verdict(False, got, expected, f"{sentence}: its times are not those of the server")
+        return
+    limit = start.figures.get("client_rate", math.nan) * MOST_OF_CLIENT
+    close = [point.name for point in _loaded(outcome) if not point.figures.get("output_rate", math.nan) <= limit]
+    if close:
+        sentence = (
+            f"{_round(outcome)}: {', '.join(close)}: more than {quantity(limit, RATE)}, half of what the client"
+            " reads; the server may be faster"
+        )
+        yield verdict(True, f"marked: {', '.join(close)}", expected, sentence, warning=True)
+    else:
+        yield verdict(True, got, expected)
+
+
+def _loaded(outcome: Outcome) -> list[MeasuredPoint]:
+    """Return the points with a number of requests at once, the smallest number first."""
+    points = [point for point in outcome.points if OVER in point.values]
+    return sorted(points, key=lambda point: number(point.values[OVER]))
+
+
+def _round(outcome: Outcome) -> str:
+    return f"round {outcome.round}"

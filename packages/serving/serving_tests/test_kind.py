@@ -1,0 +1,117 @@
+"""What the kind adds to the plan, the table and the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flagperf_driver.node.logs.points import MeasuredPoint
+from pytest_flagperf.case import Case
+from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.engines.agents.environments import runtime_request
+from pytest_flagperf.kind import kind_named
+from pytest_flagperf.plan import Plan, PlanRequest, make_plan
+from pytest_flagperf.problems import Problems
+from pytest_flagperf.results import Outcome
+from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf.settings import Settings
+from pytest_flagperf_serving.tables import mark
+from serving_tests.conftest import REPO
+from serving_tests.outcomes import outcome_of
+
+CATALOG = Catalog.scan([REPO])
+SUITE = "llama31_8b:transformers"
+
+
+def planned(shape: str = "1:1", vendor: str = "cpu", hardware: str = "CPU", *settings: str, **more: Any) -> Plan:
+    request = PlanRequest(Case.parse(f"{SUITE}:{hardware}:{shape}:1"), vendor, "small", settings=settings, **more)
+    return make_plan(CATALOG, request)
+
+
+def outcome(right: float = 1.0, **more: Any) -> Outcome:
+    points = [MeasuredPoint("start", {}, {"time_to_ready": 4.0, "client_rate": 20_000.0})]
+    points += [MeasuredPoint("accuracy", {}, {"right_tokens": right, "perplexity_agreement": 1.0})]
+    for users, rate, user in ((1, 100.0, 100.0), (2, 180.0, 90.0), (4, 280.0, 70.0)):
+        times = {f"{name}_p{part}": 1 / user for name in ("ttft", "tpot", "itl") for part in (50, 90, 99)}
+        rates = {"output_rate": rate, "device_rate": rate, "user_rate": user, "right_under_load": 1.0}
+        points.append(MeasuredPoint(f"{users} at once", {"concurrency": users}, {**rates, **times}))
+    return outcome_of(points, **more)
+
+
+def test_a_case_uses_the_devices_and_the_environment_of_pytorch() -> None:
+    plan = planned("1:2", "nvidia", "H100")
+    assert (plan.device, plan.backend, plan.kind) == ("cuda", "nccl", "serving")
+    assert plan.program == "suites/llama31_8b/transformers/run_serving.py"
+    requests = [
+        runtime_request(Settings(), CATALOG, Case.parse(f"llama31_8b:{name}:CPU:1:1:1"), CATALOG.vendor("cpu"), "venv")
+        for name in ("pytorch", "transformers")
+    ]
+    assert requests[0].framework == requests[1].framework == "pytorch"
+    assert {*requests[0].requirements} == {*requests[1].requirements}
+
+
+def test_random_weights_are_planned_only_if_they_are_asked_for() -> None:
+    kind = kind_named("serving")
+    assert (planned().synthetic, kind.describe(planned()).labels) == (False, ["serves trained weights"])
+    random = planned(synthetic=True)
+    assert (random.synthetic, kind.describe(random).labels) == (True, ["serves random weights"])
+    assert random.fingerprint["key"] != planned().fingerprint["key"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "setting", "problem"),
+    [
+        ("2:1", "", "2 hosts: a serving case has one host, .*; use --nodes=1x1"),
+        ("1:2", "concurrencies=[1]", r"expected a number of at least 2, a request for each of the 2 servers"),
+        ("1:1", "concurrencies=[]", r"concurrencies is \[\]; expected different numbers from 1 on, the smallest first"),
+        ("1:1", "concurrencies=[4,2]", r"concurrencies is \[4, 2\]; expected different numbers"),
+        ("1:1", "concurrencies=[0,2]", r"concurrencies is \[0, 2\]; expected different numbers from 1 on"),
+        ("1:1", "prompt_tokens=0", "prompt_tokens is 0; expected at least 1"),
+        ("1:1", "answer_tokens=1", "answer_tokens is 1; expected at least 2"),
+        ("1:1", "prompt_tokens=500", "prompt_tokens is 500; expected at most 128, the length of a held-out text"),
+        ("1:1", "answer_tokens=9000", "9,064 together; expected at most 8,192, the model's context"),
+    ],
+)
+def test_a_case_that_cannot_be_served_is_refused_before_it_starts(shape: str, setting: str, problem: str) -> None:
+    with pytest.raises(Problems, match=problem):
+        planned(shape, "cpu", "CPU", *filter(None, [setting]))
+
+
+def test_the_served_model_is_that_of_the_training() -> None:
+    """All keys of the model, and those of its training but its length, are those of llama31_8b:pytorch."""
+    own = planned().config
+    training = make_plan(CATALOG, PlanRequest(Case.parse("llama31_8b:pytorch:CPU:1:1:1"), "cpu", "small")).config
+    different = {key for key, value in training.items() if key in own and own[key] != value}
+    assert different <= {"max_steps", "lr_decay", "eval_samples", "eval_steps", "eval_at_start", "expected_time_s"}, (
+        different
+    )
+
+
+def test_the_table_has_a_line_for_each_case_and_marks_wrong_answers() -> None:
+    kind, good = kind_named("serving"), CaseResult("m:engine:CPU:1:1:1", (outcome(),), {})
+    head, line = kind.lines([good], 200)
+    cells = head.split()
+    assert cells[:6] == ["case", "tokens/s", "per", "device", "per", "user"]
+    assert line.split()[:4] == ["m:engine:CPU:1:1:1", "280", "280", "100"]
+    assert "100.0 %" in line
+    assert len(kind.lines([good], 60)) == 3, "on a narrow terminal the case has its own line"
+    wrong = outcome(right=0.5)
+    assert mark([wrong]) == " (invalid: not accurate)"
+    bad = CaseResult("m:engine:CPU:1:1:1", (wrong,), {})
+    assert all("invalid: not accurate" in "".join(kind.lines([bad], width)) for width in (200, 60))
+    assert kind.metric([wrong], named=True, with_target=True) == "output_rate 280 tokens/s (invalid: not accurate)"
+
+
+def test_the_page_leads_with_the_curve_that_buyers_read() -> None:
+    kind = kind_named("serving")
+    first, *others = [one for one in kind.charts([outcome(), replace(outcome(), round=2)], 300) if one]
+    assert (first.title, first.x) == ("tokens/s of a device over tokens/s of a user", "tokens/s of a user")
+    assert [(line.x, line.y) for line in first.lines] == [([70.0, 90.0, 100.0], [280.0, 180.0, 100.0])]
+    assert any("concurrency" in one.title for one in others)
+    wrong = next(iter(kind.charts([outcome(right=0.5)], 300)))
+    assert wrong is not None
+    assert wrong.title.endswith("(invalid: not accurate)")
+    single = outcome_of([one for one in outcome().points if one.values.get("concurrency", 1) == 1])
+    assert next(iter(kind.charts([single], 300))) is None, "a curve has several points"

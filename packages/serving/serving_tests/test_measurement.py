@@ -1,0 +1,203 @@
+"""Whole measurements of a served formula: the healthy server passes all verdicts, and each fault fails its own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from common.serving import selftest
+from common.serving.measurement import Serving
+from common.serving.process import ServerError
+
+from flagperf_driver.measuring.loop import Loop, Measured, PointLimits
+from flagperf_driver.measuring.program import measured
+from flagperf_driver.node.logs.points import MeasuredPoint, measured_point
+from flagperf_driver.training.timeline import HostMarks
+from pytest_flagperf.results import Outcome, Verdict
+from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf_serving.verdicts import accurate, served
+from serving_tests import formula
+from serving_tests.outcomes import outcome_of
+from serving_tests.test_client import SlowClient
+
+pytestmark = pytest.mark.integration
+CONFIG = {
+    "concurrencies": [1, 4], "prompt_tokens": 8, "answer_tokens": 16, "accuracy_texts": 20, "point_least_s": 0.5,
+    "point_most_s": 1.0, "point_interval": 0.05, "ready_timeout_s": 60.0, "event_timeout_s": 5.0,
+}  # fmt: skip
+
+
+class FormulaModel:
+    """What a suite brings, for the server of the formula."""
+
+    name, vocabulary = formula.NAME, formula.VOCABULARY
+
+    def __init__(self, fault: str) -> None:
+        self._fault, self.log_perplexity = fault, 0.0
+        generator = random.Random(1)
+        self.texts = [self._text(generator) for _ in range(12)]
+        losses = [-value for text in self.texts for value in formula.log_probabilities(text)]
+        self.log_perplexity = sum(losses) / len(losses)
+
+    @staticmethod
+    def _text(generator: random.Random) -> list[int]:
+        text = generator.choices(range(256), k=3)
+        for _ in range(20):
+            text.append(formula.following(text) if generator.random() < 0.9 else generator.randrange(256))
+        return text
+
+    def command(self, port: int) -> Sequence[str]:
+        return formula.command(port, self._fault)
+
+    def right(self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> list[int]:
+        pairs = zip(prompts, answers, strict=True)
+        return [
+            sum(token == formula.following([*prompt, *answer[:place]]) for place, token in enumerate(answer))
+            for prompt, answer in pairs
+        ]
+
+
+def points_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str = "", *, synthetic: bool = False, **config: Any
+) -> Iterator[MeasuredPoint]:
+    """Measure, and yield the points as the harness reads them from the log."""
+    monkeypatch.setenv("FLAGPERF_LOG_DIR", str(folder))
+    values = SimpleNamespace(**{**CONFIG, **config})
+    ctx = SimpleNamespace(config=values, rank=0, world_size=1, seed=42, synthetic=synthetic)
+    measurement = Serving(ctx, FormulaModel(fault), lambda value: [value])
+    for result in Loop(measurement, HostMarks(), PointLimits()).measure():
+        assert isinstance(result, Measured)
+        logged = json.loads(json.dumps(measured(result, "host clock", together=True)))
+        point = measured_point(logged, 0)
+        assert point is not None
+        yield point
+
+
+def judged(outcome: Outcome) -> dict[str, Verdict]:
+    return {verdict.name: verdict for verdict in (*accurate([outcome]), *served([outcome]))}
+
+
+def failed(outcome: Outcome) -> set[str]:
+    return {name for name, verdict in judged(outcome).items() if not verdict.ok}
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Outcome, Path]]:
+    folder = tmp_path_factory.mktemp("healthy")
+    with pytest.MonkeyPatch.context() as patch:
+        yield outcome_of(points_of(folder, patch)), folder
+
+
+def test_a_healthy_server_passes_and_every_figure_is_there(healthy: tuple[Outcome, Path]) -> None:
+    outcome, _ = healthy
+    assert failed(outcome) - {"client"} == set(), judged(outcome)  # a busy machine delays the client
+    missing = [figure.name for figure in outcome.figures if outcome.value(figure.name) is None]
+    assert missing == []
+    assert outcome.value("right_tokens") == outcome.value("right_under_load") == 1.0
+    assert outcome.value("perplexity_agreement") == pytest.approx(1.0)
+    assert [point.name for point in outcome.points] == ["start", "accuracy", "1 at once", "4 at once"]
+    rates = [point.figures["output_rate"] for point in outcome.points[2:]]
+    assert rates[1] > 2 * rates[0]
+
+
+def test_all_times_of_each_request_are_stored(healthy: tuple[Outcome, Path]) -> None:
+    outcome, folder = healthy
+    with gzip.open(folder / "rank0.concurrency4.requests.jsonl.gz", "rt") as file:
+        requests = [json.loads(line) for line in file]
+    assert len(requests) >= outcome.points[3].facts["requests"] + 4, "the warm-up is stored, too"
+    assert all(len(one["times"]) == len(one["tokens"]) == CONFIG["answer_tokens"] for one in requests)
+    assert all(one["sent"] < one["times"][0] <= one["ended"] for one in requests)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected", "words"),
+    [
+        ("wrong", {"accurate right_tokens", "accurate perplexity_agreement", "under_load"}, "are invalid"),
+        ("shorter", {"accurate right_tokens", "answered", "under_load"}, "the answer has 8 tokens; expected 16"),
+        ("cached", {"computed"}, "the server keeps answers"),
+        ("worse", {"under_load"}, "among timed ones; the figures of this round are invalid"),
+        ("sleeps", {"scales"}, "of the best rate at a smaller one"),
+    ],
+)
+def test_a_server_with_a_fault_fails(
+    fault: str, expected: set[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = outcome_of(points_of(tmp_path, monkeypatch, fault))
+    assert failed(outcome) - {"client"} == expected
+    assert any(words in verdict.sentence for verdict in judged(outcome).values())
+
+
+def test_a_slow_client_and_one_that_is_the_bottleneck_are_detected(
+    healthy: tuple[Outcome, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = healthy[0].points
+    real = selftest.run
+    monkeypatch.setattr(selftest, "run", lambda log: real(log, SlowClient))
+    slow = outcome_of(points_of(tmp_path, monkeypatch, concurrencies=[4]))
+    sentence = judged(slow)["client"].sentence
+    assert "too long for a first token" in sentence
+    assert "its times are not those of the server" in sentence
+    good: Mapping[str, Any] = {"first_token_error_s": 1e-4, "gap_error_s": 1e-4}
+    marked = outcome_of([with_start(points[0], good, client_rate=points[3].figures["output_rate"]), *points[1:]])
+    verdict = judged(marked)["client"]
+    assert (verdict.ok, verdict.warning, verdict.got) == (True, True, "marked: 4 at once")
+    fine = outcome_of([with_start(points[0], good, client_rate=1e6), *points[1:]])
+    assert (judged(fine)["client"].ok, judged(fine)["client"].warning) == (True, False)
+    assert not judged(outcome_of(points[1:]))["client"].ok, "a client that was not tested is not trusted"
+
+
+def with_start(point: MeasuredPoint, facts: Mapping[str, Any], **figures: float) -> MeasuredPoint:
+    return MeasuredPoint(point.name, {}, {**point.figures, **figures}, facts=facts)
+
+
+def test_a_busy_machine_judges_neither_the_client_nor_a_rate_that_falls(healthy: tuple[Outcome, Path]) -> None:
+    points = healthy[0].points
+    late = with_start(points[0], {"first_token_error_s": 5e-3, "gap_error_s": 0.0})
+    slower = MeasuredPoint("8 at once", {"concurrency": 8}, {**points[3].figures, "output_rate": 1.0})
+    assert failed(outcome_of([late, *points[1:], slower])) == {"client", "scales"}
+    busy = outcome_of([late, *points[1:], slower], validity_warnings=(ValidityWarning("busy", "busy"),))
+    assert failed(busy) == set()
+    assert not judged(busy)["client"].judged
+    assert not judged(busy)["scales"].judged
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("cut", "the answer has 8 tokens; expected 16; its last words"),
+        ("refuses", "500 Internal Server Error: .*RuntimeError: out of memory.*; its last words: .*out of memory"),
+        ("stalls", "no event for 1 s after 3 of 16 tokens; its last words"),
+        ("closes", "after 3 of 16 tokens; its last words"),
+        ("exits", "the server ended with exit code 3 at 4 at once; its last words: .*the device is gone"),
+        ("no_start", "the server ended with exit code 1 before it was ready; its last words: no device found"),
+    ],
+)
+def test_a_server_that_answers_nothing_ends_the_round_with_its_last_words(
+    fault: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = {"event_timeout_s": 1.0, "concurrencies": [4]}
+    with pytest.raises(ServerError, match=message):
+        list(points_of(tmp_path, monkeypatch, fault, synthetic=True, **short))
+
+
+def test_a_server_without_log_probabilities_ends_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "500 Internal Server Error: .*; its last words: .*RuntimeError: no log probabilities here"
+    with pytest.raises(ServerError, match=message):
+        list(points_of(tmp_path, monkeypatch, "no_loss"))
+
+
+def test_random_weights_are_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [*points_of(tmp_path, monkeypatch, synthetic=True, concurrencies=[2])]
+    assert [point.name for point in points] == ["start", "2 at once"]
+    outcome = outcome_of(points, synthetic=True)
+    assert failed(outcome) - {"client"} == set()
+    assert not judged(outcome)["accurate"].judged
+    assert failed(outcome_of(points)) - {"client"} == {
+        "accurate right_tokens", "accurate perplexity_agreement", "under_load",
+    }, "trained weights without a judgement are not accurate"  # fmt: skip

@@ -1,0 +1,5 @@
+from pytest_flagperf.benchmark import Benchmark
+
+
+class TestLlama318BServing(Benchmark):
+    kind = "serving"
