@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ def with_stored_options(command_line: Mapping[str, Any], cwd: Path) -> dict[str,
     try:
         options = _read_options(directory / OPTIONS)
     except FormatError as error:
-        reason = error if directory.is_dir() else "no such directory"
+        reason = error if os.path.isdir(directory) else "no such directory"  # noqa: PTH112 - also too long a name
         raise Problems([f"--resume={given['resume']}: cannot resume: {reason}; {expected_run(directory)}"]) from error
     return {**command_line, **options, **given}
 

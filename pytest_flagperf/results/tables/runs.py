@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def _problem(path: Path) -> str:
 
 def expected_run(path: Path) -> str:
     """Return what is expected instead of a path: the run that it is in, else the newest run in it or beside it."""
-    runs = filter(has_rounds, (path.parent, *newest_first(path), *newest_first(path.parent)))
+    places = [one for one in (path, path.parent) if os.path.isdir(one)]  # noqa: PTH112 - also a name that is too long
+    runs = filter(has_rounds, [*places[-1:], *(run for place in places for run in newest_first(place))])
     return "expected a run directory, such as " + str(next(runs, "reports/run20261121063131"))
 
 
