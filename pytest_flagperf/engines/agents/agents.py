@@ -367,11 +367,7 @@ class Agents:
             else:
                 self._arrived.put(agent)  # behind the others, who have their turn
                 return
-            if not self._closing and agent.state is not None:
-                self._stop_reading(agent)
-                self._help(f"look at {agent.name}", partial(self._look_at_host, agent))
-                return
-            agent.gone = agent.channel.error_output().strip()
+            agent.gone = agent.channel.error_output().strip() or "no reason given"
         except TimeoutError:
             return
         except HostLost as error:
@@ -388,18 +384,6 @@ class Agents:
         except Exception as error:  # an unforeseen error must not end the thread that reads all agents
             _log.exception("%s", agent.name)
             agent.gone = f"{type(error).__name__}: {error}"
-        self._end(agent)
-
-    def _look_at_host(self, agent: HostAgent) -> None:
-        """Say why an agent ended: its host, which may end a moment later than its programs, or the agent alone."""
-        try:
-            agent.host.run(["true"], timeout_s=silence.ANSWER_S)
-        except HostLost as error:
-            self._reconnect(agent, str(error))
-            return
-        except HostError as error:
-            _log.debug("%s: %s", agent.name, error)
-        agent.gone = agent.channel.error_output().strip() or "no reason given"
         self._end(agent)
 
     def _end(self, agent: HostAgent) -> None:
