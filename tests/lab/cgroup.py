@@ -67,6 +67,8 @@ class Cgroup:
 
     def kill(self, deadline_s: float = 10) -> None:
         deadline = time.monotonic() + deadline_s
+        if self.pids():
+            self.freeze(True)  # so that no process sees that another one has ended
         while (pids := self.pids()) and time.monotonic() < deadline:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):

@@ -128,10 +128,8 @@ def test_the_folder_of_wheels_must_exist(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("price = 3", r"price is 3; expected a table"),
         ('[price]\nper_hour = { X9 = -1 }\ncurrency = "EUR"', r"price.per_hour.X9 is -1; expected a number from 0"),
         ('[price]\nper_hour = { X9 = 2 }\ncurrency = " "', r"price.currency is .*; expected a text such as EUR"),
-        ('[price]\nper_hours = { X9 = 2 }\ncurrency = "EUR"', r"price.per_hours: .*did you mean per_hour\?"),
     ],
 )
 def test_a_table_of_prices_has_a_currency_and_amounts(tmp_path: Path, table: str, message: str) -> None:
