@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from flagperf_driver import events
+from flagperf_driver.node.agent.timer import now_ms
 from pytest_flagperf.engines import OK, Finding
 from pytest_flagperf.hosts import HostError, Message
 from pytest_flagperf.hosts.stream_host import StreamHost
@@ -46,7 +46,7 @@ class Drill:
         kind = message["type"]
         if self._hit is not None:
             if kind in ("fault", "gone") or (kind == "lost" and agent is self._hit):
-                self.struck[-1] = replace(self.struck[-1], noticed_ms=time.time_ns() // 1_000_000)
+                self.struck[-1] = replace(self.struck[-1], noticed_ms=now_ms())
                 self._hit = None
         elif kind == "perflog" and message["rank"] == 0 and self._left:
             self._wait_for_moment(message["event"], step)
@@ -62,11 +62,11 @@ class Drill:
     def _strike(self, agents: Agents, step: int) -> None:
         kind, hit, rank = self._left.pop(0), random.choice(agents.all), None
         self._since = self._at = None
-        now_ms = time.time_ns() // 1_000_000
+        struck_ms = now_ms()
         if kind == RANK:
             nproc = len(hit.started.devices)
             rank = hit.noderank * nproc + random.randrange(nproc)
-        self.struck.append(StruckFault(kind, hit.name, rank, step, now_ms))
+        self.struck.append(StruckFault(kind, hit.name, rank, step, struck_ms))
         note("line", text=f"drill: {self.struck[-1].what} at step {step:,}")
         self._hit = hit
         if kind != LINK:

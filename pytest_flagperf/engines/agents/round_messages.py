@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from flagperf_driver import events
 from flagperf_driver.heartbeat import Beat
 from flagperf_driver.node.agent.rank_health import RankHeartbeat, find_suspect
+from flagperf_driver.node.agent.timer import now_ms
 from flagperf_driver.node.logs.whole_numbers import LARGEST_COUNT
 from flagperf_driver.perflog import number
 from pytest_flagperf.hosts import Message
@@ -194,7 +194,7 @@ def _priority(entry: tuple[HostAgent, RoundFault]) -> int:
 def _take(agent: HostAgent, message: Message, tracker: Tracker) -> RoundFault | None:
     kind = message["type"]
     if kind != "lost":  # what follows says for how long
-        since_ms, agent.heard_ms = agent.heard_ms, time.time_ns() // 1_000_000
+        since_ms, agent.heard_ms = agent.heard_ms, now_ms()
     if kind == "back":
         agent.silences.append(HostSilence(agent.name, since_ms, agent.heard_ms))
     elif kind == "perflog":

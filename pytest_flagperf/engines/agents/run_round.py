@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver.layout import CASE, task_log
+from flagperf_driver.node.agent.timer import now_ms
 from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.rank_process import RankProcess, threads_per_rank
@@ -85,7 +86,7 @@ def run_round(
     The agents hold devices on every host. The round writes plan.json, case.json, round.json and the hosts' logs into
     ``directory``.
     """
-    started_ms, begin = _now_ms(), _clock_s()
+    started_ms, begin = now_ms(), _clock_s()
     stored_round = RoundDir(directory)
     round_orders = RoundOrders(plan, round_number, _identity(stored_round), agents, interpreters, options)
 
@@ -172,7 +173,7 @@ def _run_to_end(
         ends, warnings = _host_ends(agents), _warnings(agents)
         silences = tuple(silence for agent in agents.all for silence in agent.silences)
         end = RoundRecord(
-            state, fault, started_ms, _now_ms(), seconds, ends, swept, collected.missing, warnings, silences,
+            state, fault, started_ms, now_ms(), seconds, ends, swept, collected.missing, warnings, silences,
             tuple(drill.struck),
         )  # fmt: skip
         _write_end(directory, end)
@@ -251,10 +252,6 @@ def _warnings(agents: Agents) -> tuple[str, ...]:
 def _clock_s() -> float:
     """Return the seconds of a clock that also counts while this machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 # -- the orders for each host, and the files that record them before the round starts ---------------------------------

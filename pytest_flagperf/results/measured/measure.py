@@ -408,7 +408,7 @@ def _metrics(of: StoredRound, joined: Sequence[RankLog], reports: Reports) -> It
 
 def _goodput(of: StoredRound) -> Iterator[MetricValue]:
     """Yield the goodput of a training that needed no restart, if the plan asks for it."""
-    own, kept = start_of(of), number((of.first.finished or {}).get("raw_train_time"))
+    own, kept = start_of(of), starts.kept_s(of.first.finished)
     wall = own.ended_s - own.started_s
     if (of.plan.drill or of.plan.min_goodput) and math.isfinite(kept) and wall > 0:
         yield starts.goodput(kept, wall, "the time of its only start")

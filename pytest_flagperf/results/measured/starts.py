@@ -263,7 +263,7 @@ class Chain:
         how = "steps after the checkpoint from which the next start continued, by the first rank's log"
         how += "" if self.is_whole else "; at least so many, because a start's log is missing or cut short"
         yield MetricValue("steps_repeated", float(repeated), "steps", "lower", how)
-        kept, wall, lost = _kept_s(finished), self.files[-1].ended_s - self.files[0].started_s, self.lost_s(finished)
+        kept, wall, lost = kept_s(finished), self.files[-1].ended_s - self.files[0].started_s, self.lost_s(finished)
         if not lost:
             return
         how = f"controller's clock, from the begin of the first of {starts} to the end of the last one"
@@ -283,7 +283,7 @@ class Chain:
 
         They fill the wall time, with raw_train_time.
         """
-        kept = _kept_s(finished)
+        kept = kept_s(finished)
         if not math.isfinite(kept) or self.files[-1].ended_s <= self.files[0].started_s or self.unknown:
             return {}
         trained = [files for files in self.files if files.train_start_s is not None]
@@ -297,7 +297,7 @@ class Chain:
         }
 
 
-def _kept_s(finished: Mapping[str, Any] | None) -> float:
+def kept_s(finished: Mapping[str, Any] | None) -> float:
     return number((finished or {}).get("raw_train_time"))
 
 
