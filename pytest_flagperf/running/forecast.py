@@ -42,9 +42,8 @@ def is_same_case(plan: Plan, outcome: Outcome) -> bool:
     return (outcome.vendor, outcome.scale, outcome.synthetic) == (plan.vendor, plan.scale, plan.synthetic)
 
 
-def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
+def duration(plan: Plan, estimate: DurationEstimate | str) -> Iterator[str]:
     """The lines that --plan prints: the estimate, its source, and a warning above a week."""
-    estimate = _estimate(plan, stored_runs)
     if isinstance(estimate, str):
         yield f"no estimate: no stored run of this case, and {estimate}"
         return
@@ -57,10 +56,10 @@ def duration(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
         yield "MORE THAN A WEEK: a standard case must converge within a week"
 
 
-def total_duration(plans: Sequence[Plan], stored_runs: StoredRuns) -> str:
+def total_duration(plans: Sequence[Plan], estimates: Sequence[DurationEstimate | str]) -> str:
     """Return how long all rounds of several cases take, and of how many cases that is unknown."""
-    estimates = [(_estimate(plan, stored_runs), plan.case.repeat) for plan in plans]
-    known = [(one, rounds) for one, rounds in estimates if isinstance(one, DurationEstimate)]
+    pairs = zip(plans, estimates, strict=True)
+    known = [(one, plan.case.repeat) for plan, one in pairs if isinstance(one, DurationEstimate)]
     if not known:
         return f"{count(len(plans), 'case')}, no estimate of how long they take"
     seconds = quantity(sum(one.seconds * rounds for one, rounds in known), "s")
@@ -69,11 +68,11 @@ def total_duration(plans: Sequence[Plan], stored_runs: StoredRuns) -> str:
     return f"{len(known)} of {count(len(plans), 'case')} take {total}{others}"
 
 
-def _estimate(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:
+def estimate(plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:
     """Return the estimate of a case; of a variant without one, that of the case without its variant."""
-    estimate = kind_of(plan).estimate(plan, stored_runs)
-    if isinstance(estimate, DurationEstimate) or not plan.case.variant:
-        return estimate
+    own = kind_of(plan).estimate(plan, stored_runs)
+    if isinstance(own, DurationEstimate) or not plan.case.variant:
+        return own
     base = plan.case.without_variant
     other = kind_of(plan).estimate(replace(plan, case=base), stored_runs)
     return other if isinstance(other, str) else replace(other, source=f"{other.source} of {base}")

@@ -354,24 +354,25 @@ class Run:
 
     def describe(self, selected: Selected) -> str:
         """Return the plan of a case as text."""
-        from .forecast import duration
+        from .forecast import duration, estimate
 
         plan = self.plan(selected)
         converges, more = kind_of(plan).outlook(plan, self._stored_runs, self._published)
-        return self.engine.describe(plan, converges, [*duration(plan, self._stored_runs), *more])
+        return self.engine.describe(plan, converges, [*duration(plan, estimate(plan, self._stored_runs)), *more])
 
     def overview(self, chosen: Sequence[Selected]) -> tuple[list[tuple[str, ...]], str]:
         """Return a table with a row for each case, below its head: what it measures, and how long a round takes.
 
         The sentence says how long all rounds take.
         """
-        from .forecast import duration, total_duration
+        from .forecast import duration, estimate, total_duration
 
         plans = [self.plan(selected) for selected in chosen]
+        estimates = [estimate(plan, self._stored_runs) for plan in plans]
         # The source of an estimate is only in the full plan.
-        durations = [re.split(" per round|:", next(duration(plan, self._stored_runs)))[0] for plan in plans]
+        durations = [re.split(" per round|:", next(duration(*pair)))[0] for pair in zip(plans, estimates, strict=True)]
         rows = [HEAD, *(overview(plan, text) for plan, text in zip(plans, durations, strict=True))]
-        return rows, total_duration(plans, self._stored_runs)
+        return rows, total_duration(plans, estimates)
 
     @cached_property
     def _stored_runs(self) -> StoredRuns:

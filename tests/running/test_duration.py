@@ -9,7 +9,7 @@ from pytest_flagperf.kinds.training.forecast import most_steps
 from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.running.forecast import WEEK_S, duration
+from pytest_flagperf.running.forecast import WEEK_S, duration, estimate
 from tests.helpers.recording import CONFIG
 from tests.helpers.results_help import with_metric
 from tests.helpers.stored_runs import add_case
@@ -38,7 +38,7 @@ def store(reports: Path, name: str, seconds: float, replay: str = "converged_1x1
 
 
 def lines(plan: Plan, reports: Path) -> list[str]:
-    return list(duration(plan, StoredRuns(reports, "run9")))
+    return list(duration(plan, estimate(plan, StoredRuns(reports, "run9"))))
 
 
 def test_without_a_stored_round_and_a_declaration_there_is_no_estimate(tmp_path: Path, reports: Path) -> None:

@@ -10,7 +10,7 @@ from pytest_flagperf.kinds.training.forecast import checkpoints, convergence, mo
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.running import forecast
-from pytest_flagperf.running.forecast import duration
+from pytest_flagperf.running.forecast import duration, estimate
 from tests.helpers.recording import Training
 from tests.helpers.stored_runs import run_of, trained
 from tests.helpers.trees import tree, write, write_config
@@ -64,7 +64,7 @@ def test_the_duration_of_a_round_without_a_stored_run_is_from_the_peak(
     tmp_path: Path, throughput_only: bool, text: str
 ) -> None:
     plan = planned(tmp_path, "max_samples = 3622500\n", throughput_only=throughput_only)
-    assert list(duration(plan, no_stored_runs(tmp_path))) == [text]
+    assert list(duration(plan, estimate(plan, no_stored_runs(tmp_path)))) == [text]
 
 
 def test_the_interval_of_checkpoints_follows_from_a_stored_pause(tmp_path: Path) -> None:
