@@ -23,8 +23,8 @@ REPO = Path(__file__).resolve().parent.parent
 
 own_places.move_in()
 
-# Output is wider where these are set, and pytest's own is too: a test that wants them sets them.
-for _name in [name for name in os.environ if name in ("CI", "BUILD_NUMBER", "COLUMNS") or name.startswith("GITHUB_")]:
+# CI's make output wider, git's name the repository that git changes: a test that wants them sets them.
+for _name in [name for name in os.environ if name in ("CI", "BUILD_NUMBER", "COLUMNS") or name[:4] in ("GITH", "GIT_")]:
     del os.environ[_name]
 # Each pytest that a test starts would compile all it imports anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
