@@ -1,17 +1,15 @@
 """Run a program that the kernel ends with the process that started it, also if that one is killed.
 
-The arguments are the program and its own arguments.
+The arguments are the process that started it, the program and its own arguments.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 
-_SET_PARENT_DEATH_SIGNAL = 1
+from flagperf_driver.node.processes import die_with
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606 - a list of words, which no shell reads
+    die_with(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - a list of words, which no shell reads

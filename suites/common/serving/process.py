@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Self
+
+from flagperf_driver import ports
 
 _LAST_LINES, _LONGEST_WORDS = 5, 500
 _POLL_S, _ANSWER_S, _END_S = 0.1, 5.0, 10.0
@@ -27,8 +28,8 @@ class ServerProcess:
 
     def __init__(self, command: Callable[[int], Sequence[str]], log: Path) -> None:
         """Start the program that ``command`` returns for a port; it writes its output to ``log``."""
-        self.port, self._log, self._begin = free_port(), log, time.perf_counter()
-        argv = [sys.executable, "-m", "common.serving.child", *command(self.port)]
+        self.port, self._log, self._begin = ports.free_port(), log, time.perf_counter()
+        argv = [sys.executable, "-m", "common.serving.child", str(os.getpid()), *command(self.port)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -106,14 +107,6 @@ class ServerProcess:
             pid = below.pop()
             yield pid
             below += children.get(pid, [])
-
-
-def free_port() -> int:
-    """Return a port that no process of this host uses."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _peak(pid: int) -> int:

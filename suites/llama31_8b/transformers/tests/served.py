@@ -12,15 +12,15 @@ import torch
 from common.language.decoder import Decoder
 from common.serving.client import Client, Request
 from common.serving.process import ServerProcess
-from model import TrainedLlama, write
+from common.serving.published import write
+from model import TrainedLlama
 
 from flagperf_driver import options
 from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import Context
 
 _KIND = Path("packages", "serving", "pytest_flagperf_serving", "defaults.py")
-_STEPS = 60
-_PROMPT, _ANSWER = 48, 16
+_STEPS, _PROMPT, _ANSWER = 60, 48, 16
 
 
 def _trained() -> TrainedLlama:
@@ -58,14 +58,14 @@ def _loss(model: Decoder, texts: Sequence[Sequence[int]]) -> float:
 
 def check_the_engine_serves_the_weights_and_two_layers_swapped_are_others() -> None:
     model = _trained()
-    decoder, texts = model._model, model.texts[:8]
+    decoder, texts = model.model, model.texts[:8]
     expected = _loss(decoder, texts)
     right, loss = _served(model, texts)
     assert right >= 0.99, right
     assert abs(loss / expected - 1) < 1e-3, (loss, expected)
     blocks = decoder.blocks
     decoder.blocks = torch.nn.ModuleList([blocks[1], blocks[0]])
-    write(decoder, model._folder)
+    write(decoder, model.folder)
     decoder.blocks = blocks
     right, loss = _served(model, texts)
     assert right < 0.9, f"{right} of the tokens are right with swapped layers"
