@@ -94,7 +94,7 @@ def _effect(name: str) -> str:
 
 
 def _packages(suite: Suite, own: Path, case: str) -> Iterator[Addition]:
-    """Yield the packages that the suite does not require, or requires in another version."""
+    """Yield the packages that the suite does not require, or in another version, and the overrides of their pins."""
     pinned = {name: versions for name, versions, _ in _requirements(suite.path / "requirements.txt")}
     for name, versions, line in _requirements(own / "config" / "requirements.txt"):
         if pinned.get(name) != versions:
@@ -102,6 +102,8 @@ def _packages(suite: Suite, own: Path, case: str) -> Iterator[Addition]:
             yield Addition(
                 f"package {name}", versions or "any", pinned.get(name) or NONE, f"{case}/{file}", line.number
             )
+    for name, versions, line in _requirements(own / "config" / requirements.OVERRIDES):
+        yield Addition(f"override {name}", versions or "any", "as required", f"{case}/{line.file.name}", line.number)
 
 
 def _requirements(file: Path) -> Iterator[tuple[str, str, requirements.RequirementLine]]:

@@ -74,6 +74,7 @@ class RuntimeRequest:
 
     framework: str
     requirements: tuple[Path, ...] = ()  # requirements files of pip; a missing file is an error
+    overrides: tuple[Path, ...] = ()  # files of requirements that replace what packages require
     of_framework: tuple[Path, ...] = ()  # those of all suites of the framework
     python: str | None = None  # the interpreter to use, or to build the environment with
     # The package index to use, before any other setting; its address may contain a password.

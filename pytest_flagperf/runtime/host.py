@@ -27,7 +27,7 @@ from . import Interpreter, OnProgress, Runtime, RuntimeRequest, RuntimeSetupErro
 from .environment_file import with_environment_file
 from .host_module import ask
 from .requirements import RequirementLine, required_by_all, union
-from .wheel_folder import applies, names_in, read_wheels, requirement_text, with_dependencies
+from .wheel_folder import applies, read_wheels, requirement_text, with_dependencies
 
 _INSTALLED = "flagperf_driver.node.environments.installed"
 _OVERLAY = "flagperf_driver.node.environments.overlay"
@@ -128,8 +128,7 @@ class _Site:
             added = with_dependencies(lacking, self._wheels, lacks, answer["markers"])
             lacking = [package for package in added if canonicalize_name(package.name) not in self._wheels]
             if not lacking:
-                folder = self._overlay(answer, added, op)
-                if not folder:
+                if not (folder := self._overlay(answer, added, op)):
                     return None
                 answer, _ = self._inspect(folder)
         if lacking:
@@ -140,7 +139,8 @@ class _Site:
     def _inspect(self, overlay: str = "") -> tuple[dict[str, Any], list[_Required]]:
         """Return what the interpreter is and has, with the overlay, and the required packages that are missing."""
         look = self._request.shared
-        names = {_PIP, *(one.package.name for one in self._required), *names_in(self._wheels)}
+        of_wheels = (one.name for dependencies in self._wheels.values() for one in dependencies)
+        names = {_PIP, *(one.package.name for one in self._required), *self._wheels, *of_wheels}
         asked = {
             "python": self._base.python,
             "packages": sorted(names | look.packages if look else names),

@@ -18,6 +18,8 @@ from flagperf_driver import addresses
 
 from . import RuntimeSetupError
 
+OVERRIDES = "overrides.txt"
+"""The file beside a vendor's requirements.txt whose lines replace what its packages require."""
 _INCLUDE = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
 _OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)(\s*[= ]\s*|)(.*)")
 _WITH_ADDRESS = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "-e", "--editable", "--trusted-host")

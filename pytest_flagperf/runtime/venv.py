@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from flagperf_driver import addresses
+from flagperf_driver.node.environments.build import OVERRIDE
 from flagperf_driver.node.environments.environment import RESULT_SETTINGS, BuildError, describe
 from pytest_flagperf.hosts import Host
 from pytest_flagperf.hosts.deploy import Code
@@ -216,9 +217,10 @@ def _vendors_settings(request: RuntimeRequest) -> str:
 
 def spec_for(host: Host, request: RuntimeRequest) -> dict[str, Any]:
     settings = {name: os.environ[name] for name in _PASSED if os.environ.get(name)}
+    overrides = [f"{OVERRIDE}{line.text}" for line in union(request.overrides)]
     return {
         "framework": request.framework,
-        "requirements": [line.text for line in union(request.requirements)],
+        "requirements": [*(line.text for line in union(request.requirements)), *overrides],
         "python": request.python,
         # The same settings on every host, so that all hosts get the same packages.
         "settings": {**settings, **index_settings(os.environ, request.pip_source, request.wheels)},

@@ -28,11 +28,6 @@ def read_wheels(folder: str) -> Dependencies:
     return found
 
 
-def names_in(wheels: Dependencies) -> set[str]:
-    """Return the names of the packages and of their dependencies."""
-    return {*wheels, *(one.name for requirements in wheels.values() for one in requirements)}
-
-
 def with_dependencies(
     required: Sequence[Requirement], wheels: Dependencies, lacks: Collection[str], markers: Mapping[str, str]
 ) -> list[Requirement]:

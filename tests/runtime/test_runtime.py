@@ -682,6 +682,16 @@ def test_the_content_of_a_file_of_overrides_is_a_part_of_the_environments_identi
         venv(HOST, asking, quiet)
 
 
+def test_an_override_replaces_what_a_package_requires(required: RuntimeRequest, tmp_path: Path) -> None:
+    write_wheel(tmp_path / "wheels", "engine", "1.0", "Requires-Dist: frame==1.0+cpu\n")
+    asking = replace(required, requirements=(requirements(tmp_path, "two.txt", "engine==1.0"),))
+    with pytest.raises(RuntimeSetupError, match=r"no version of frame==1.0\+cpu"):
+        venv(HOST, asking, quiet)
+    overridden = replace(asking, overrides=(requirements(tmp_path, "overrides.txt", "frame==1.0"),))
+    assert runtimes()["venv"].to_build(HOST, overridden, CODE) == "2 packages of 0 MB"
+    assert venv(HOST, overridden, quiet).details["frame"] == "1.0"
+
+
 def test_a_package_from_a_file_is_recorded_with_its_address(required: RuntimeRequest, tmp_path: Path) -> None:
     wheel = f"file://{tmp_path}/wheels/frame-2.0-py3-none-any.whl"
     asking = replace(required, requirements=(requirements(tmp_path, "two.txt", f"frame @ {wheel}"),))

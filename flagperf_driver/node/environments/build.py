@@ -31,6 +31,7 @@ from flagperf_driver.node.environments.environment import RESULT_SETTINGS, TRUE,
 from flagperf_driver.node.long_work import one_at_a_time, run_program
 from flagperf_driver.node.request_server import Answer, Request, send, serve
 
+OVERRIDE = "--override "  # begins a line that replaces what packages require of another one
 _LAST_LINES = 15
 _SOURCES = (
     "To fetch packages from another index, set pip-source in flagperf.toml; behind a proxy, set HTTPS_PROXY and"
@@ -68,7 +69,7 @@ def build(environment: Environment, request: Request) -> str | None:
     with one_at_a_time(environment.beside(".lock"), deadline, f"builds {work}", f"building {work}"):
         if not environment.changes():
             return None
-        earlier = _EarlierBuild.of(environment, request)
+        earlier = _EarlierBuild(environment.beside(".failed"), str(request.get("run") or ""))
         if earlier.unavailable():
             return ""  # the process that tried has reported the reason
         try:
@@ -97,10 +98,6 @@ class _EarlierBuild:
 
     def __init__(self, file: Path, run: str) -> None:
         self._file, self._run = file, run
-
-    @classmethod
-    def of(cls, environment: Environment, request: Request) -> _EarlierBuild:
-        return cls(environment.beside(".failed"), str(request.get("run") or ""))
 
     def unavailable(self) -> str | None:
         """Return why packages were unavailable lately; raise the error of an earlier failed build of this run."""
@@ -150,12 +147,10 @@ class _Build:
         """Build the environment; return why it was not built if it is optional and its packages cannot be found."""
         environment = self._environment
         _remove(environment.folder)
-        requirements = environment.beside(".txt")
-        requirements.touch(0o600)  # an index's address may contain a password
-        requirements.write_text("\n".join(environment.requirements) + "\n", "utf-8")
         self._log.write_bytes(b"")
-        self._progress(f"building the {environment.framework} environment in {environment.folder}")
-        install = ["pip", "install", "--python", environment.executable, "-r", str(requirements)]
+        send("progress", line=f"building the {environment.framework} environment in {environment.folder}")
+        files = write_requirements(environment.requirements, environment.beside(".txt"))
+        install = ["pip", "install", "--python", environment.executable, "-r", *files]
         install += _index_options({**os.environ, **environment.settings})
         try:
             self._call("venv", "--no-project", "--python", environment.python, str(environment.folder))
@@ -164,13 +159,11 @@ class _Build:
                 # Otherwise each rank of the first round compiles what it imports.
                 self._call(*install, "--compile-bytecode")
                 self._finish(self._call("pip", "freeze", "--python", environment.executable))
-                self._progress(f"listing the files of the {environment.framework} environment")
+                send("progress", line=f"listing the files of the {environment.framework} environment")
                 seal.write(environment.folder)
-        except BaseException:
-            shutil.rmtree(str(environment.folder), ignore_errors=True)
-            raise
-        if unavailable is not None:
-            shutil.rmtree(str(environment.folder), ignore_errors=True)
+        finally:
+            if not (environment.folder / seal.NAME).is_file():  # the last file that a build writes
+                shutil.rmtree(str(environment.folder), ignore_errors=True)
         return unavailable
 
     def _unavailable(self, install: Sequence[str]) -> str | None:
@@ -199,9 +192,6 @@ class _Build:
         partial.write_text(json.dumps(details, indent=1), "utf-8")
         partial.replace(self._environment.marker)
 
-    def _progress(self, line: str) -> None:
-        send("progress", line=line)
-
     def _call(self, *words: str, **settings: str) -> list[str]:
         """Run uv, write its output to the log and send it as progress; return its lines."""
         lines: deque[str] = deque(maxlen=10000)
@@ -213,7 +203,7 @@ class _Build:
                 log.write(shown + "\n")
                 lines.append(shown)
                 if words[1] != "freeze":
-                    self._progress(shown.strip())
+                    send("progress", line=shown.strip())
 
             try:
                 # Not in a project, whose settings uv would use.
@@ -241,6 +231,17 @@ class _Build:
         return f"{text}\n{_SOURCES.format(cache=environment.folder.parent.parent)}"
 
 
+def write_requirements(lines: Sequence[str], file: Path) -> list[str]:
+    """Write the requirements to a file, and overrides to one beside it; return the words that name both to uv."""
+    parts = {file: [line for line in lines if not line.startswith(OVERRIDE)]}
+    if overrides := [line[len(OVERRIDE) :] for line in lines if line.startswith(OVERRIDE)]:
+        parts[file.with_suffix(".overrides.txt")] = overrides
+    for path, content in parts.items():
+        path.touch(0o600)  # an index's address may contain a password
+        path.write_text("\n".join(content) + "\n", "utf-8")
+    return [word for path in parts for word in (OVERRIDE.strip(), str(path))][1:]
+
+
 def _remove(folder: Path) -> None:
     """Remove a folder; raise if something in it remains, which would become a part of the new environment."""
     shutil.rmtree(str(folder), ignore_errors=True)
@@ -254,11 +255,9 @@ def size(environment: Environment, request: Request) -> Answer:
     unknown: Answer = {"packages": None, "bytes": None, "unreachable": "", "absent": ""}
     settings = {**_SHORT_TIMEOUTS, **os.environ, **environment.settings}
     environment.folder.parent.mkdir(parents=True, exist_ok=True)
-    # Only for its owner: an index's address may contain a password.
-    with tempfile.NamedTemporaryFile("w", dir=str(environment.folder.parent), suffix=".txt") as file:
-        file.write("\n".join(environment.requirements) + "\n")
-        file.flush()
-        compiled = ["pip", "compile", "--quiet", "--python", environment.python, "--format", "pylock.toml", file.name]
+    with tempfile.TemporaryDirectory(dir=str(environment.folder.parent)) as folder:
+        compiled = ["pip", "compile", "--quiet", "--python", environment.python, "--format", "pylock.toml"]
+        compiled += write_requirements(environment.requirements, Path(folder, "requirements.txt"))
         compiled += _index_options(settings)
         try:
             deadline = time.monotonic() + float(request["timeout_s"])
@@ -301,7 +300,7 @@ def handle(request: Request) -> Answer:
     if request["op"] == "size":
         return {**environment.answer(), "unavailable": None, **size(environment, request)}
     tasks: dict[str, Callable[[], str | None]] = {
-        "look": lambda: _EarlierBuild.of(environment, request).lately_unavailable(),
+        "look": lambda: _EarlierBuild(environment.beside(".failed"), "").lately_unavailable(),
         "build": lambda: build(environment, request),
     }
     unavailable = tasks[request["op"]]()

@@ -74,10 +74,8 @@ def handle(request: Request) -> Answer:
         problem = lines[-1] if lines else f"exit code {error.returncode}"
     except (ValueError, IndexError, TypeError):
         problem = f"expected a program of Python, got one that prints {done.stdout[:_SHOWN]!r}"
-    except OSError as error:
-        problem = error.strerror or str(error)
-    except subprocess.SubprocessError as error:
-        problem = str(error)
+    except (OSError, subprocess.SubprocessError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
     raise RequestError(f"{python} does not work: {problem}")
 
 

@@ -13,6 +13,7 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,16 +24,19 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from flagperf_driver import addresses
+from flagperf_driver.node.environments.build import write_requirements
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Suite, framework_of
 from pytest_flagperf.commands import tree
 from pytest_flagperf.engines.agents.environments import runtime_request
+from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.packages import OF_ONE_PART, need, requirement_name, requirements_of_this_package, uv_program
 from pytest_flagperf.problems import Problems, near, some
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.runtime import RuntimeSetupError
 from pytest_flagperf.runtime.pip_settings import index_settings
-from pytest_flagperf.runtime.requirements import read_lines, union
+from pytest_flagperf.runtime.requirements import read_lines
+from pytest_flagperf.runtime.venv import spec_for
 from pytest_flagperf.runtime.wheel_folder import read_wheels, requirement_text
 from pytest_flagperf.settings import Settings, read_settings
 
@@ -164,7 +168,7 @@ class _Suites:
         vendor = self._catalog.vendor(self._settings.vendor)
         case = Case(suite.model, suite.framework, next(iter(vendor.chips)), 1, 1, 1)
         request = runtime_request(self._settings, self._catalog, case, vendor, "host")
-        return tuple(line.text for line in union(request.requirements))
+        return tuple(spec_for(LocalHost(), request)["requirements"])
 
 
 @dataclass(frozen=True)
@@ -178,8 +182,9 @@ class _TargetPython:
     def resolve(self, lines: Sequence[str]) -> Pins:
         """Return the packages that these requirements need on the other machine."""
         words = ["pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python-version", self.version]
-        words += ["--python-platform", f"{self.machine}-manylinux_2_{_GLIBC}", "-"]
-        done = self._uv(words, "\n".join(lines))
+        words += ["--python-platform", f"{self.machine}-manylinux_2_{_GLIBC}"]
+        with tempfile.TemporaryDirectory() as folder:
+            done = self._uv([*words, *write_requirements(lines, Path(folder, "requirements.txt"))])
         if done.returncode != 0:
             raise Problems([f"no packages for Python {self.version} on {self.machine}: {_last(done.stderr)}"])
         pairs = (line.split(" ;")[0].partition("==") for line in done.stdout.splitlines() if "==" in line)
@@ -218,11 +223,9 @@ class _TargetPython:
         source = ["--index-url", self.pip_source] if self.pip_source else []
         return self._uv(["tool", "run", "--quiet", *words, "--quiet", *source])
 
-    def _uv(self, words: Sequence[str], given: str = "") -> subprocess.CompletedProcess[str]:
+    def _uv(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **index_settings(os.environ, self.pip_source), "NO_COLOR": "1"}
-        return subprocess.run(
-            [uv_program(), *words], input=given, env=environment, capture_output=True, text=True, check=False
-        )
+        return subprocess.run([uv_program(), *words], env=environment, capture_output=True, text=True, check=False)
 
 
 def _installed(file: Path) -> Pins:

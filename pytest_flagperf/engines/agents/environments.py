@@ -21,7 +21,7 @@ from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.progress import note
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.runtime import BuildFailed, Image, Interpreter, Look, RuntimeRequest, RuntimeSetupError, runtimes
-from pytest_flagperf.runtime.requirements import conflicting, union
+from pytest_flagperf.runtime.requirements import OVERRIDES, conflicting, union
 from pytest_flagperf.settings import Settings
 
 _log = logging.getLogger("flagperf.environments")
@@ -227,6 +227,7 @@ def runtime_request(settings: Settings, catalog: Catalog, case: Case, vendor: Ve
     return RuntimeRequest(
         framework_of(suite),
         requirements(catalog, suite, *of_vendor, shared=not kind.takes_python),
+        tuple(filter(Path.is_file, [own / "config" / OVERRIDES])),
         of_framework=_of_framework(catalog, suite) if kind.takes_python else (),
         python=settings.python if kind.takes_python else None,
         pip_source=settings.pip_source,
