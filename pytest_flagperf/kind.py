@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 from .problems import Problems
 
 if TYPE_CHECKING:
+    from flagperf_driver.node.logs.points import MeasuredPoint
     from flagperf_driver.node.logs.ranklog import RankLog
+    from flagperf_driver.node.logs.samples import Samples
     from pytest_flagperf.case import Shape
     from pytest_flagperf.catalog.suite import Suite, SuiteTable
     from pytest_flagperf.config import Resolved
@@ -163,8 +165,18 @@ class Kind:
         name = verdict.partition(" ")[0]
         return next((one for one in self.criteria if name in one.meanings), None)
 
+    def derived(
+        self,
+        points: tuple[MeasuredPoint, ...],
+        plan: StoredPlan,  # noqa: ARG002
+        folder: Path,  # noqa: ARG002
+        samples: Mapping[str, Samples],  # noqa: ARG002
+    ) -> tuple[MeasuredPoint, ...]:
+        """Return the points of all ranks, with figures from the files in the first rank's folder and from samples."""
+        return points
+
     def measure(self, plan: StoredPlan, logs: Sequence[RankLog], starts: int) -> Iterable[MetricValue]:
-        """Return the metrics of a round, by what its ranks logged.
+        """Return the metrics of a round, by what its ranks logged, without those of its points.
 
         With several ``starts`` the times of the first log's curve are since TRAIN_START of the first one.
         """

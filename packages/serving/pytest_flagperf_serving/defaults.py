@@ -13,6 +13,16 @@ point_least_s = 2.0  # measured at each concurrency, after a wave of requests th
 point_most_s = 6.0  # if the interval is not narrow enough earlier
 point_interval = 0.05  # half of the 95 % confidence interval at which a point is done, as a share of the rate
 
+# -- the highest rate of requests ----------------------------------------------------------------------------
+# The limits of MLPerf Inference for Llama 3.1 8B, of which the 99th percentiles of a rate are judged.
+server_ttft_s = 2.0  # to the first token
+server_tpot_s = 0.1  # for a token after it, as a mean over the answer
+interactive_ttft_s = 0.5
+interactive_tpot_s = 0.03
+rate_requests = 300  # measured at each rate, of which three may be beyond the limits
+rate_precision = 0.05  # by which the lowest rate beyond the limits is above the highest within, as a share
+rate_most_s = 240.0  # of the search for one pair of limits; a rate takes at most a quarter of it; 0: no search
+
 # -- the judgement of answers --------------------------------------------------------------------------------
 accuracy_texts = 16  # held-out texts whose begins are prompts, with and without load
 
@@ -20,5 +30,8 @@ accuracy_texts = 16  # held-out texts whose begins are prompts, with and without
 ready_timeout_s = 900.0  # from the start of the server until it answers
 event_timeout_s = 60.0  # without an event of an answer
 
-MUTABLE = ["accuracy_texts", "answer_tokens", "concurrencies", "event_timeout_s", "prompt_tokens", "ready_timeout_s"]
-"""Keys that a vendor's file and ``--set`` may override in every serving suite."""
+MUTABLE = [
+    "accuracy_texts", "answer_tokens", "concurrencies", "event_timeout_s", "prompt_tokens", "rate_most_s",
+    "rate_precision", "rate_requests", "ready_timeout_s",
+]  # fmt: skip
+"""Keys that a vendor's file and ``--set`` may override in every serving suite; the limits are those of the suite."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,6 +11,8 @@ from pytest_flagperf.kinds import CaseWords, Criterion, MeasurementKind, Trainin
 from .suite import ServingTable
 
 if TYPE_CHECKING:
+    from flagperf_driver.node.logs.points import MeasuredPoint
+    from flagperf_driver.node.logs.samples import Samples
     from pytest_flagperf.case import Shape
     from pytest_flagperf.catalog.suite import Suite
     from pytest_flagperf.config import Resolved
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts.case_result import CaseResult
+    from pytest_flagperf.stored.plan import StoredPlan
 
 _VERDICTS = f"{__package__}.verdicts"
 
@@ -53,6 +56,7 @@ class ServingKind(MeasurementKind):
                 "computed": "prompts that the server has seen before are answered no faster than others",
                 "scales": "no concurrency is much slower than a smaller one",
                 "client": "the client measures known delays correctly, and is not the bottleneck",
+                "rates": "the highest rate of requests within the limits is known",
             },
             advice="read the server's log in the round's folder",
         ),
@@ -73,7 +77,15 @@ class ServingKind(MeasurementKind):
     def describe(self, plan: Plan) -> CaseWords:
         weights = "random weights" if plan.synthetic else "trained weights"
         users = ", ".join(map(str, plan.config["concurrencies"]))
-        return CaseWords(f"{users} requests at once", [f"serves {weights}"], "included")
+        rates = " and the highest rate" if plan.config["rate_most_s"] else ""
+        return CaseWords(f"{users} requests at once{rates}", [f"serves {weights}"], "included")
+
+    def derived(
+        self, points: tuple[MeasuredPoint, ...], plan: StoredPlan, folder: Path, samples: Mapping[str, Samples]
+    ) -> tuple[MeasuredPoint, ...]:
+        from .derived import derived
+
+        return derived(points, plan, folder, samples)
 
     def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:
         from .tables import mark

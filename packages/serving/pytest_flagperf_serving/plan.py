@@ -23,9 +23,16 @@ def problems(shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:
             f"concurrencies is {users!r}; expected a number of at least {shape.nproc}, a request for each of the"
             f" {shape.nproc} servers; set concurrencies, or use fewer devices"
         )
-    for key, least in (("prompt_tokens", 1), ("answer_tokens", 2), ("accuracy_texts", 1)):
+    for key, least in (("prompt_tokens", 1), ("answer_tokens", 2), ("accuracy_texts", 1), ("rate_requests", 1)):
         if config[key] < least:
             yield f"{key} is {config[key]}; expected at least {least}"
+    for key in ("server_ttft_s", "server_tpot_s", "interactive_ttft_s", "interactive_tpot_s", "rate_precision"):
+        if not config[key] > 0:
+            yield f"{key} is {config[key]:g}; expected a number above 0"
+    for time in ("ttft_s", "tpot_s"):
+        strict, wide = config[f"interactive_{time}"], config[f"server_{time}"]
+        if strict > wide:
+            yield f"interactive_{time} is {strict:g}; expected at most server_{time}, {wide:g}"
     places, longest = config["prompt_tokens"] + config["answer_tokens"], config.get("max_seq_length")
     if longest is not None and config["prompt_tokens"] > longest:
         yield f"prompt_tokens is {config['prompt_tokens']}; expected at most {longest}, the length of a held-out text"

@@ -11,7 +11,23 @@ from pytest_flagperf.catalog.suite import Goal, MetricTable, SuiteFigure
 
 OVER = "concurrency"
 """The value of a point: how many requests the server has at once."""
+REQUEST_RATE = "rate"
+"""The value of a point: how many requests arrive in a second, whatever became of those before."""
 RATE = "tokens/s"
+LOGGED = frozenset(
+    {
+        "client_rate",
+        "perplexity_agreement",
+        "right_tokens",
+        "right_under_load",
+        "server_memory",
+        "time_to_ready",
+    }
+)
+"""The figures that a rank logs; the others follow from the stored requests and from samples."""
+LIMITS = ("server", "interactive")
+"""The names of the limits of times, as the config has them: server_ttft_s and server_tpot_s."""
+_JOULES = "J/token"
 _VARIATION = 0.5
 _PERCENTILES = {"p50": "median", "p90": "90th percentile", "p99": "99th percentile"}
 
@@ -30,6 +46,18 @@ def _times() -> Iterator[tuple[str, SuiteFigure]]:
             yield f"{name}_{percentile}", SuiteFigure("s", "lower", about, over=OVER, pick="last", variation=variation)
 
 
+def _within() -> Iterator[tuple[str, SuiteFigure]]:
+    for name in LIMITS:
+        about = f"highest rate of requests whose 99th percentiles are within {name}_ttft_s and {name}_tpot_s"
+        yield f"highest_rate_{name}", SuiteFigure("requests/s", "higher", about, optional=True, variation=1.0)
+    for name in LIMITS:
+        about = f"share of requests within {name}_ttft_s and {name}_tpot_s, at the highest concurrency"
+        yield (
+            f"within_{name}",
+            SuiteFigure("share", "higher", about, over=OVER, pick="last", optional=True, variation=1.0),
+        )
+
+
 FIGURES: Mapping[str, SuiteFigure] = {
     "output_rate": SuiteFigure(
         RATE, "higher", "output tokens per second of all users: the best concurrency", over=OVER,
@@ -39,11 +67,24 @@ FIGURES: Mapping[str, SuiteFigure] = {
         RATE, "higher", "output tokens per second and device: the best concurrency", over=OVER,
         variation=_VARIATION,
     ),
+    "total_rate": SuiteFigure(
+        RATE, "higher", "tokens of prompts and answers per second and device: the best concurrency", over=OVER,
+        variation=_VARIATION,
+    ),
     "user_rate": SuiteFigure(
         RATE, "higher", "tokens per second that a user sees after the first one, median: the best concurrency",
         over=OVER, variation=_VARIATION,
     ),
     **dict(_times()),
+    **dict(_within()),
+    "device_energy_per_token": SuiteFigure(
+        _JOULES, "lower", "energy of all devices for an output token: the best concurrency", over=OVER, optional=True,
+        variation=_VARIATION,
+    ),
+    "host_energy_per_token": SuiteFigure(
+        _JOULES, "lower", "as device_energy_per_token, of the host's processors", over=OVER, optional=True,
+        variation=_VARIATION,
+    ),
     "time_to_ready": SuiteFigure("s", "lower", "from the start of the server until it answers", variation=1.0),
     "server_memory": SuiteFigure(
         "bytes", "lower", "largest memory of the server's processes on the host", over=OVER, pick="worst",
@@ -66,6 +107,10 @@ FIGURES: Mapping[str, SuiteFigure] = {
     ),
     "client_rate": SuiteFigure(
         RATE, "higher", "output tokens per second at which the client is the bottleneck", variation=1.0
+    ),
+    "client_load": SuiteFigure(
+        "share", "lower", "output tokens per second as a share of client_rate: the highest", over=OVER, pick="worst",
+        variation=1.0,
     ),
 }  # fmt: skip
 

@@ -10,21 +10,24 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 
 from .suite import FIGURES, RATE
-from .verdicts import accurate
+from .verdicts import accurate, marked
 
 _COLUMNS = {
     "device_rate": "per device", "user_rate": "per user", "ttft_p50": "TTFT", "ttft_p99": "p99", "tpot_p50": "TPOT",
-    "tpot_p99": "p99", "right_tokens": "right",
+    "tpot_p99": "p99", "highest_rate_server": "requests/s", "right_tokens": "right",
 }  # fmt: skip
 """The figures of a line, each with its heading."""
 _HEAD = ("case", "tokens/s", *_COLUMNS.values(), "rounds", "e2e")
 _INVALID = "invalid: not accurate"
+_CLIENT, _RANDOM = "the client may be the bottleneck", "random weights"
 
 
 def mark(outcomes: Sequence[Outcome]) -> str:
-    """Return what is written after the figures of a case whose answers are wrong; empty if they are right."""
+    """Return what a reader of a case's figures must know, such as that its answers are wrong; empty without."""
     wrong = any(not verdict.ok for verdict in accurate([one for one in outcomes if one.ended_well]))
-    return f" ({_INVALID})" if wrong else ""
+    random, close = any(one.synthetic for one in outcomes), any(map(marked, outcomes))
+    remarks = [text for text, there in ((_INVALID, wrong), (_RANDOM, random), (_CLIENT, close)) if there]
+    return f" ({', '.join(remarks)})" if remarks else ""
 
 
 def lines(cases: Sequence[CaseResult], width: int) -> list[str]:
@@ -50,7 +53,7 @@ def _row(case: CaseResult) -> tuple[str, ...]:
         if value is None:
             return NOTHING
         # The heading has the unit of rates.
-        return quantity(value, FIGURES[name].unit).removesuffix(f" {RATE}")
+        return quantity(value, FIGURES[name].unit).removesuffix(f" {RATE}").removesuffix(" requests/s")
 
     rounds = f"{sum(outcome.ok for outcome in case.outcomes)}/{len(case.outcomes)}"
     return (case.case, shown("output_rate"), *map(shown, _COLUMNS), rounds, time_of(case))

@@ -12,7 +12,7 @@ from pytest_flagperf.results import Outcome, Verdict
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.verdicts.verdict import finished
 
-from .suite import OVER, RATE
+from .suite import LIMITS, OVER, RATE, REQUEST_RATE
 
 LEAST_RIGHT = 0.99
 """Of the tokens of greedy answers, and of the log perplexity; a share that must be as without the engine."""
@@ -57,6 +57,7 @@ def served(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
             yield from _computed(outcome)
             yield from _scales(outcome)
             yield from _client(outcome)
+            yield from _rates(outcome)
 
 
 def _agrees(outcome: Outcome, name: str, figure: str, about: str) -> Verdict:
@@ -69,7 +70,9 @@ def _agrees(outcome: Outcome, name: str, figure: str, about: str) -> Verdict:
 
 
 def _answered(outcome: Outcome) -> Verdict:
-    failed = [(point, int(number(point.facts.get("failed")))) for point in outcome.points if "failed" in point.facts]
+    # A server may refuse requests at a rate that is too high for it; such a rate is beyond the limits.
+    judged = [point for point in outcome.points if REQUEST_RATE not in point.values]
+    failed = [(point, int(number(point.facts.get("failed")))) for point in judged if "failed" in point.facts]
     bad = [(point, amount) for point, amount in failed if amount]
     expected = "every request answered with as many tokens as requested"
     if not bad:
@@ -131,15 +134,39 @@ def _client(outcome: Outcome) -> Iterator[Verdict]:
         else:
             yield verdict(False, got, expected, f"{sentence}: its times are not those of the server")
         return
-    limit = start.figures.get("client_rate", math.nan) * MOST_OF_CLIENT
-    close = [point.name for point in _loaded(outcome) if not point.figures.get("output_rate", math.nan) <= limit]
+    close = marked(outcome)
     if close:
+        limit = start.figures.get("client_rate", math.nan) * MOST_OF_CLIENT
         sentence = (
             f"{_round(outcome)}: {', '.join(close)}: more than {quantity(limit, RATE)}, half of what the client"
             " reads; the server may be faster"
         )
         yield verdict(True, f"marked: {', '.join(close)}", expected, sentence, warning=True)
     else:
+        yield verdict(True, got, expected)
+
+
+def marked(outcome: Outcome) -> list[str]:
+    """Return the names of the points at which the client may be the bottleneck."""
+    return [point.name for point in outcome.points if point.figures.get("client_load", 0.0) > MOST_OF_CLIENT]
+
+
+def _rates(outcome: Outcome) -> Iterator[Verdict]:
+    """Say how sure the highest rate within each pair of limits is; a run of an older version tried none."""
+    tried = [point for point in outcome.points if REQUEST_RATE in point.values]
+    for name in LIMITS if tried else ():
+        verdict = partial(Verdict, f"rates {name}")
+        expected = f"a rate whose 99th percentiles are within {name}_ttft_s and {name}_tpot_s, and one beyond"
+        point = next((one for one in tried if f"highest_rate_{name}" in one.figures), None)
+        if point is None:
+            sentence = f"{_round(outcome)}: no rate is within {name}_ttft_s and {name}_tpot_s; the lowest tried is"
+            lowest = min(tried, key=lambda one: number(one.values[REQUEST_RATE]))
+            yield verdict(True, "no rate", expected, f"{sentence} {lowest.name}", warning=True)
+            continue
+        beyond, sure = point.facts.get(f"{name}_beyond"), quantity(number(point.facts.get(f"{name}_sure")), "share")
+        above = f"{beyond:g} requests/s are beyond" if beyond else "no rate is beyond"
+        count = f"{int(number(point.facts.get('requests'))):,} requests"
+        got = f"{point.name} ({count}: with 95 % confidence {sure} of all are within); {above}"
         yield verdict(True, got, expected)
 
 

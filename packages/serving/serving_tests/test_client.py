@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -60,8 +59,7 @@ def test_answers_have_the_engines_tokens_with_a_time_each(serve: Callable[..., S
         assert not answer.problem
         assert len(answer.tokens) == len(answer.times) == 8
         assert answer.sent < answer.times[0] <= answer.times[-1] <= answer.ended
-        assert answer.token_s > 0.7 * formula.TOKEN_S
-        assert median(answer.gaps_s) > 0.7 * formula.TOKEN_S
+        assert answer.times[-1] - answer.sent > 8 * 0.7 * formula.TOKEN_S
     assert logged == formula.log_probabilities((1, 2, 3, 4))
 
 
@@ -155,18 +153,8 @@ def test_the_load_is_full_from_begin_to_end(serve: Callable[..., ServerProcess])
             return await load.closed_loop(clients, requests, load.LoadLimits(1.0, 2.0, 0.01))
 
     result = asyncio.run(measured())
-    figures = load.figures(result, devices=2)
     assert not result.failed
-    assert len(result.warmup) >= users
-    assert 0.5 < figures["output_rate"] * token_s / users <= 1.05
-    assert figures["device_rate"] == figures["output_rate"] / 2
-    assert token_s * 0.95 < figures["tpot_p50"] <= figures["tpot_p90"] <= figures["tpot_p99"]
-    assert token_s * 0.95 < figures["ttft_p50"]
-    assert figures["user_rate"] == pytest.approx(1 / figures["tpot_p50"], rel=0.1)
-    assert all(answer.sent >= result.warmup[0].sent for answer in result.answers)
-
-
-def test_percentiles_are_values_that_were_measured() -> None:
-    values = [float(one) for one in range(1, 101)]
-    assert [load.percentile(values, one) for one in (50, 90, 99)] == [50.0, 90.0, 99.0]
-    assert load.percentile([3.0], 99) == 3.0
+    assert len([answer for answer in result.answers if answer.sent < result.begin]) >= 2 * users, "a wave, and the next"
+    assert len([answer for answer in result.answers if answer.ended is None]) == users, "all are busy at the end"
+    assert 0.5 < result.request_rate * 8 * token_s / users <= 1.05
+    assert all(answer.first_token_s > token_s * 0.95 for answer in result.measured)

@@ -70,6 +70,8 @@ def test_random_weights_are_planned_only_if_they_are_asked_for() -> None:
         ("1:1", "concurrencies=[0,2]", r"concurrencies is \[0, 2\]; expected different numbers from 1 on"),
         ("1:1", "prompt_tokens=0", "prompt_tokens is 0; expected at least 1"),
         ("1:1", "answer_tokens=1", "answer_tokens is 1; expected at least 2"),
+        ("1:1", "rate_requests=0", "rate_requests is 0; expected at least 1"),
+        ("1:1", "rate_precision=0.0", "rate_precision is 0; expected a number above 0"),
         ("1:1", "prompt_tokens=500", "prompt_tokens is 500; expected at most 128, the length of a held-out text"),
         ("1:1", "answer_tokens=9000", "9,064 together; expected at most 8,192, the model's context"),
     ],

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from flagperf_driver.node.logs.points import MeasuredPoint, measured_point
 from flagperf_driver.training.timeline import HostMarks
 from pytest_flagperf.results import Outcome, Verdict
 from pytest_flagperf.results.measured.validity import ValidityWarning
+from pytest_flagperf_serving.derived import derived
 from pytest_flagperf_serving.verdicts import accurate, served
 from serving_tests import formula
 from serving_tests.outcomes import outcome_of
@@ -30,6 +32,8 @@ pytestmark = pytest.mark.integration
 CONFIG = {
     "concurrencies": [1, 4], "prompt_tokens": 8, "answer_tokens": 16, "accuracy_texts": 20, "point_least_s": 0.5,
     "point_most_s": 1.0, "point_interval": 0.05, "ready_timeout_s": 60.0, "event_timeout_s": 5.0,
+    "server_ttft_s": 2.0, "server_tpot_s": 0.1, "interactive_ttft_s": 0.5, "interactive_tpot_s": 1e-6,
+    "rate_requests": 20, "rate_precision": 0.05, "rate_most_s": 0.0,
 }  # fmt: skip
 
 
@@ -65,8 +69,18 @@ class FormulaModel:
 
 def points_of(
     folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str = "", *, synthetic: bool = False, **config: Any
+) -> tuple[MeasuredPoint, ...]:
+    """Measure, and return the points as the harness derives them from the log and the requests."""
+    logged = tuple(logged_points(folder, monkeypatch, fault, synthetic=synthetic, **config))
+    plan: Any = SimpleNamespace(
+        config={**CONFIG, **config}, cards=1, host=lambda _: SimpleNamespace(clock_offset_s=0.0)
+    )
+    return derived(logged, plan, folder, {})
+
+
+def logged_points(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str, *, synthetic: bool, **config: Any
 ) -> Iterator[MeasuredPoint]:
-    """Measure, and yield the points as the harness reads them from the log."""
     monkeypatch.setenv("FLAGPERF_LOG_DIR", str(folder))
     values = SimpleNamespace(**{**CONFIG, **config})
     ctx = SimpleNamespace(config=values, rank=0, world_size=1, seed=42, synthetic=synthetic)
@@ -91,28 +105,37 @@ def failed(outcome: Outcome) -> set[str]:
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Outcome, Path]]:
     folder = tmp_path_factory.mktemp("healthy")
     with pytest.MonkeyPatch.context() as patch:
-        yield outcome_of(points_of(folder, patch)), folder
+        yield outcome_of(points_of(folder, patch, rate_most_s=2.0)), folder
 
 
 def test_a_healthy_server_passes_and_every_figure_is_there(healthy: tuple[Outcome, Path]) -> None:
     outcome, _ = healthy
     assert failed(outcome) - {"client"} == set(), judged(outcome)  # a busy machine delays the client
     missing = [figure.name for figure in outcome.figures if outcome.value(figure.name) is None]
-    assert missing == []
+    assert missing == [
+        "highest_rate_interactive",
+        "within_interactive",
+        "device_energy_per_token",
+        "host_energy_per_token",
+    ]
     assert outcome.value("right_tokens") == outcome.value("right_under_load") == 1.0
     assert outcome.value("perplexity_agreement") == pytest.approx(1.0)
-    assert [point.name for point in outcome.points] == ["start", "accuracy", "1 at once", "4 at once"]
-    rates = [point.figures["output_rate"] for point in outcome.points[2:]]
+    assert [point.name for point in outcome.points[:4]] == ["start", "accuracy", "1 at once", "4 at once"]
+    assert all("requests/s" in point.name for point in outcome.points[4:])
+    assert "with 95 % confidence" in judged(outcome)["rates server"].got
+    assert "no rate is within interactive_ttft_s" in judged(outcome)["rates interactive"].sentence
+    rates = [point.figures["output_rate"] for point in outcome.points[2:4]]
     assert rates[1] > 2 * rates[0]
 
 
 def test_all_times_of_each_request_are_stored(healthy: tuple[Outcome, Path]) -> None:
     outcome, folder = healthy
-    with gzip.open(folder / "rank0.concurrency4.requests.jsonl.gz", "rt") as file:
-        requests = [json.loads(line) for line in file]
-    assert len(requests) >= outcome.points[3].facts["requests"] + 4, "the warm-up is stored, too"
-    assert all(len(one["times"]) == len(one["tokens"]) == CONFIG["answer_tokens"] for one in requests)
-    assert all(one["sent"] < one["times"][0] <= one["ended"] for one in requests)
+    with gzip.open(folder / "rank0.4_at_once.requests.jsonl.gz", "rt") as file:
+        head, *requests = [json.loads(line) for line in file]
+    measured = [one for one in requests if one["sent"] >= 0 and one["ended"]]
+    assert len(measured) == outcome.points[3].facts["requests"] < len(requests) - 4, "the warm-up is stored, too"
+    assert all(len(one["times"]) == len(one["tokens"]) == CONFIG["answer_tokens"] for one in measured)
+    assert all(one["sent"] < one["times"][0] <= one["ended"] <= head["seconds"] for one in measured)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +167,11 @@ def test_a_slow_client_and_one_that_is_the_bottleneck_are_detected(
     assert "too long for a first token" in sentence
     assert "its times are not those of the server" in sentence
     good: Mapping[str, Any] = {"first_token_error_s": 1e-4, "gap_error_s": 1e-4}
-    marked = outcome_of([with_start(points[0], good, client_rate=points[3].figures["output_rate"]), *points[1:]])
+    loaded = replace(points[3], figures={**points[3].figures, "client_load": 0.6})
+    marked = outcome_of([with_start(points[0], good), *points[1:3], loaded])
     verdict = judged(marked)["client"]
     assert (verdict.ok, verdict.warning, verdict.got) == (True, True, "marked: 4 at once")
-    fine = outcome_of([with_start(points[0], good, client_rate=1e6), *points[1:]])
+    fine = outcome_of([with_start(points[0], good), *points[1:]])
     assert (judged(fine)["client"].ok, judged(fine)["client"].warning) == (True, False)
     assert not judged(outcome_of(points[1:]))["client"].ok, "a client that was not tested is not trusted"
 
@@ -183,13 +207,13 @@ def test_a_server_that_answers_nothing_ends_the_round_with_its_last_words(
 ) -> None:
     short = {"event_timeout_s": 1.0, "concurrencies": [4]}
     with pytest.raises(ServerError, match=message):
-        list(points_of(tmp_path, monkeypatch, fault, synthetic=True, **short))
+        (points_of(tmp_path, monkeypatch, fault, synthetic=True, **short))
 
 
 def test_a_server_without_log_probabilities_ends_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = "500 Internal Server Error: .*; its last words: .*RuntimeError: no log probabilities here"
     with pytest.raises(ServerError, match=message):
-        list(points_of(tmp_path, monkeypatch, "no_loss"))
+        (points_of(tmp_path, monkeypatch, "no_loss"))
 
 
 def test_random_weights_are_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,9 +89,10 @@ class MeasurementKind(Kind):
         return slow_devices(outcome, accepted)
 
     def measure(self, plan: StoredPlan, logs: Sequence[RankLog], starts: int) -> Iterable[MetricValue]:  # noqa: ARG002
-        from .metrics import of_round
+        from pytest_flagperf.results.measured.metrics import memory, times
 
-        return of_round(plan, logs)
+        first = next((log for log in logs if log.finished is not None), logs[0])
+        return *times(first.finished or {}, first.rank), *memory(plan, logs)
 
     def metric(self, outcomes: Sequence[Outcome], *, named: bool, with_target: bool) -> str:  # noqa: ARG002
         from .tables import metric

@@ -15,6 +15,7 @@ import orjson
 
 from flagperf_driver.layout import rank_log
 from flagperf_driver.logged_step import STEP_FIGURES
+from flagperf_driver.node.logs.points import MeasuredPoint
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank, whole
 from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.logs.summary import HostSummary, Request
@@ -43,7 +44,7 @@ from pytest_flagperf.results.measured import (
 from pytest_flagperf.results.measured import phases as phases_of
 from pytest_flagperf.results.measured import profile as profiles
 from pytest_flagperf.results.measured.consistency_pairs import RankFigures
-from pytest_flagperf.results.measured.metrics import MetricValue, as_count, step_flops
+from pytest_flagperf.results.measured.metrics import MetricValue, as_count, of_points, step_flops
 from pytest_flagperf.results.measured.outcome import (
     LoggedRound,
     Losses,
@@ -62,6 +63,7 @@ from pytest_flagperf.stored.plan import VERSION, StoredPlan
 from pytest_flagperf.stored.round_dir import RankEnd, RoundDir, RoundFault, RoundRecord, earlier_tries
 
 Reports = Mapping[str, Mapping[str, Any]]
+Points = tuple[MeasuredPoint, ...]
 
 
 class StoredRound:
@@ -313,16 +315,17 @@ def _outcome(of: StoredRound) -> Outcome:
     compared, failures = _failures(of)
     # The first log with the curve of all starts, and those of the other ranks.
     joined = [of.chain.joined(of.plan.metric) if of.chain else of.first, *[*of.logs.values()][1:]]
-    reports = monitors.reports(of.path)
+    reports, points = monitors.reports(of.path), of_ranks((log.points for log in of.logs.values()), of.plan.figures)
+    points = kind_of(of.plan).derived(points, of.plan, of.first.path.parent, of.samples)
     return Outcome(
         **vars(_planned(of)),
-        **vars(_logged(of, joined)),
+        **vars(_logged(of, joined, points)),
         state=of.end.state if of.end else "unknown",
         started_ms=of.end.started_ms if of.end else None,
         ended_ms=of.end.ended_ms if of.end else None,
         failures=failures,
         compared=compared,
-        metrics=tuple(_metrics(of, joined, reports)),
+        metrics=tuple(_metrics(of, joined, points, reports)),
         profile=_profile(of.plan, of.first)[0],
         warnings=tuple(_warnings(of, reports)),
         validity_warnings=(
@@ -361,7 +364,7 @@ def _planned(of: StoredRound) -> PlannedRound:
     )
 
 
-def _logged(of: StoredRound, joined: Sequence[RankLog]) -> LoggedRound:
+def _logged(of: StoredRound, joined: Sequence[RankLog], points: Points) -> LoggedRound:
     plan, chain, first, logs = of.plan, of.chain, joined[0], list(of.logs.values())
     finished = of.first.finished or {}
     return LoggedRound(
@@ -370,7 +373,7 @@ def _logged(of: StoredRound, joined: Sequence[RankLog]) -> LoggedRound:
         evaluations=first.evaluations,
         untrained=first.untrained,
         drawings=first.drawings.all(),
-        points=of_ranks((log.points for log in logs), plan.figures),
+        points=points,
         left_out=tuple({point.name: point for log in logs for point in log.left_out}.values()),
         bad_points=sum(log.bad_points for log in logs),
         work=_work(plan, finished),
@@ -388,9 +391,10 @@ def _logged(of: StoredRound, joined: Sequence[RankLog]) -> LoggedRound:
     )
 
 
-def _metrics(of: StoredRound, joined: Sequence[RankLog], reports: Reports) -> Iterator[MetricValue]:
+def _metrics(of: StoredRound, joined: Sequence[RankLog], points: Points, reports: Reports) -> Iterator[MetricValue]:
     """Yield those of the logs, of all starts, of the ranks among each other, and of the samples."""
-    reported = tuple(kind_of(of.plan).measure(of.plan, joined, len(of.chain.files) if of.chain else 1))
+    logged = kind_of(of.plan).measure(of.plan, joined, len(of.chain.files) if of.chain else 1)
+    reported = (*of_points(of.plan, points), *logged)
     yield from reported
     yield from of.chain.figures(of.first.finished) if of.chain else _goodput(of)
     yield from stragglers.spread(of.logs)

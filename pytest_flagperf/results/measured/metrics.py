@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flagperf_driver.node.logs.points import MeasuredPoint
 from flagperf_driver.node.logs.ranklog import RankLog, whole
 from flagperf_driver.perflog import number
 from pytest_flagperf.results.figures.units import quantity
+from pytest_flagperf.results.logs.points import point_of
 from pytest_flagperf.stored.plan import StoredPlan
 
 TIMES = {
@@ -40,6 +42,19 @@ class MetricValue:
     """The number of measurements, if the value is computed from several."""
     warmup: int | None = None
     """The number of warm-up steps that were left out, if the metric is about steps."""
+
+
+def of_points(plan: StoredPlan, points: Sequence[MeasuredPoint]) -> Iterator[MetricValue]:
+    """Yield the declared figures of a measurement, each of one point of all ranks together."""
+    for figure in plan.figures:
+        point = point_of(figure, points)
+        if point is not None:
+            among = sum(figure.name in other.figures for other in points)
+            which = f"the {figure.pick} of {among:,} points" if among > 1 else "the only point"
+            clock = f", {point.clock}" if point.clock else ""
+            ranks = f", of the worst of {plan.cards:,} ranks" if plan.cards > 1 else ""
+            how, value = f"{point.name}, {which}{ranks}{clock}", point.figures[figure.name]
+            yield MetricValue(figure.name, value, figure.unit, figure.direction, how, point.windows or None)
 
 
 def times(end: Mapping[str, Any], rank: int) -> Iterator[MetricValue]:

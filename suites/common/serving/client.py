@@ -39,10 +39,12 @@ class Answer:
 
     request: Request
     sent: float
+    """When the request was sent; at a fixed rate, when it had to be sent."""
     tokens: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     """When each token arrived; tokens of one event arrived at the same time."""
-    ended: float = 0.0
+    ended: float | None = None
+    """None if the load ended before the request."""
     problem: str = ""
     """Why the request failed, in a sentence; empty if it was answered."""
 
@@ -60,8 +62,17 @@ class Answer:
         """The mean time of a token after the first one."""
         return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "request": self.request.number, "prompt": len(self.request.prompt)}
+    def to_json(self, begin: float) -> dict[str, Any]:
+        """Return what is stored of the request, with times since ``begin``."""
+
+        def since(time_s: float) -> float:
+            return round(time_s - begin, 6)
+
+        return {
+            **asdict(self), "request": self.request.number, "prompt": len(self.request.prompt),
+            "judged": self.request.text is not None, "sent": since(self.sent), "times": [*map(since, self.times)],
+            "ended": None if self.ended is None else since(self.ended),
+        }  # fmt: skip
 
 
 class RequestFailed(Exception):
@@ -77,15 +88,16 @@ class Client:
         self._model, self._timeout_s = model, event_timeout_s
         self.tokens = 0
         """How many tokens have arrived so far, also of the request under way."""
+        self.under_way: Answer | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def complete(self, request: Request) -> Answer:
-        """Send a request and return its answer, also of a request that failed."""
+    async def complete(self, request: Request, due: float | None = None) -> Answer:
+        """Send a request and return its answer, also of a request that failed; ``due`` is when it had to be sent."""
         body = {
             "model": self._model, "prompt": list(request.prompt), "max_tokens": request.tokens, "temperature": 0,
             "ignore_eos": True, "stream": True, "return_token_ids": True,
         }  # fmt: skip
-        answer = Answer(request, time.perf_counter())
+        answer = self.under_way = Answer(request, due or 0.0)
         try:
             async with self._limited(answer):
                 await self._stream(body, answer)
@@ -94,7 +106,8 @@ class Client:
         except RequestFailed as error:
             answer.problem = str(error)
             self.close()
-        answer.ended = time.perf_counter()
+        answer.ended, self.under_way = time.perf_counter(), None
+        answer.sent = answer.sent or answer.ended
         return answer
 
     async def log_probabilities(self, tokens: Sequence[int]) -> list[float]:
@@ -172,7 +185,7 @@ class Client:
         try:
             reader, writer = await self._connected()
             if answer is not None:
-                answer.sent = time.perf_counter()
+                answer.sent = answer.sent or time.perf_counter()
             writer.write(head.encode() + data)
             response = await read_head(reader)
             if response is None:

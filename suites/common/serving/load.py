@@ -1,28 +1,30 @@
-"""Load on servers: a fixed number of users, each of whom sends the next request when the last one is answered.
+"""Load on servers: a fixed number of users, or requests that arrive at a fixed rate.
 
-The first request of each user is the warm-up, a full wave at this concurrency. No user waits for the others after it:
-all users are in the middle of requests when the measurement begins, and when it ends.
+Users send the next request when the last one is answered. The first request of each user is the warm-up, a full wave at
+this concurrency. No user waits for the others after it: all users are in the middle of requests when the measurement
+begins, and when it ends. At a fixed rate a request is sent when it is due, whatever became of those before it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from common.serving.client import Answer, Client, Request
 from flagperf_driver.measuring import statistics
 
-PERCENTILES = (50, 90, 99)
 _SLICE_S = 0.25
 """The length of a window, of which each has a number of tokens."""
 _FEWEST_WAVES = 3
 """The fewest requests of a user that are measured."""
 _PATIENCE = 10
 """A slow server gets so many times the longest time of a point for the fewest requests."""
+_WARM_UP_SHARE = 10
+"""At a fixed rate one of so many requests comes before the measurement."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +37,43 @@ class LoadLimits:
 
 
 @dataclass(frozen=True)
+class TokenLimits:
+    """The longest times that users accept, of which the 99th percentiles are judged."""
+
+    first_s: float
+    token_s: float
+
+
+@dataclass(frozen=True)
 class Load:
     """What a point's requests brought."""
 
     answers: Sequence[Answer]
-    """Those that were sent and answered, or failed, within the measurement."""
+    """All, also those of the warm-up, and those that had not ended."""
+    begin: float
+    """Of the measurement, by the clock of the answers."""
     seconds: float
-    tokens: int
-    """That arrived within the measurement, also of requests that began or ended outside."""
-    interval: float
-    """Half of the 95 % confidence interval of the rate, as a share of it."""
-    warmup: Sequence[Answer] = ()
+
+    @property
+    def measured(self) -> list[Answer]:
+        """Those that were sent within the measurement, and ended."""
+        end = self.begin + self.seconds
+        return [one for one in self.answers if one.ended is not None and self.begin <= one.sent <= end]
 
     @property
     def answered(self) -> list[Answer]:
-        return [answer for answer in self.answers if not answer.problem]
+        return [answer for answer in self.measured if not answer.problem]
 
     @property
     def failed(self) -> list[Answer]:
-        return [answer for answer in (*self.warmup, *self.answers) if answer.problem]
+        return [answer for answer in self.answers if answer.problem]
+
+    @property
+    def request_rate(self) -> float:
+        """Answers per second, by the tokens that arrived within the measurement."""
+        end = self.begin + self.seconds
+        tokens = sum(self.begin < time_s <= end for answer in self.answers for time_s in answer.times)
+        return tokens / self.seconds / max((answer.request.tokens for answer in self.answers), default=1)
 
 
 async def closed_loop(
@@ -85,62 +105,98 @@ async def closed_loop(
     try:
         await warm.wait()
         marks = [(time.perf_counter(), arrived())]
+        begin = marks[0][0]
         while True:
             await asyncio.sleep(_SLICE_S)
             check()
             marks.append((time.perf_counter(), arrived()))
-            begin, now = marks[0][0], marks[-1][0]
-            within = [answer for wave in waves for answer in wave if answer.sent >= begin]
-            interval = _interval(marks)
-            spent = now - begin
-            enough = len(within) >= _FEWEST_WAVES * len(clients) or spent > _PATIENCE * limits.most_s
-            if enough and spent >= limits.least_s and (interval <= limits.interval or spent >= limits.most_s):
+            spent = marks[-1][0] - begin
+            within = sum(answer.sent >= begin for wave in waves for answer in wave)
+            enough = within >= _FEWEST_WAVES * len(clients) or spent > _PATIENCE * limits.most_s
+            known = spent >= limits.most_s or statistics.settled(_token_times(marks), limits.interval)
+            if enough and spent >= limits.least_s and known:
                 break
+        unfinished = [client.under_way for client in clients if client.under_way is not None and client.under_way.sent]
     finally:
-        for one in users:
-            one.cancel()
-        await asyncio.gather(*users, return_exceptions=True)
-    warmup = [answer for wave in waves for answer in wave if answer.sent < begin]
-    return Load(within, spent, marks[-1][1] - marks[0][1], interval, warmup)
+        await _cancel(users)
+    return Load([*itertools.chain.from_iterable(waves), *unfinished], begin, spent)
 
 
-def _interval(marks: Sequence[tuple[float, int]]) -> float:
-    """Return half of the 95 % confidence interval of the time of a token, as a share of it."""
+def _token_times(marks: Sequence[tuple[float, int]]) -> list[float]:
+    """Return the mean time of a token in each window."""
     pairs = itertools.pairwise(marks)
-    return statistics.interval([(end - begin) / max(after - before, 1) for (begin, before), (end, after) in pairs])
+    return [(end - begin) / max(after - before, 1) for (begin, before), (end, after) in pairs]
 
 
-def percentile(values: Sequence[float], percent: int) -> float:
-    """Return the smallest value that so many per cent of the values do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
+@dataclass(frozen=True)
+class Arrivals:
+    """Requests that arrive independently of each other, at a fixed rate (Poisson); the same ones for a seed."""
+
+    rate: float
+    """Requests per second."""
+    requests: int
+    """How many are measured."""
+    seed: int
 
 
-def figures(load: Load, devices: int) -> dict[str, float]:
-    """Return the figures of a point that was measured; none without an answered request."""
-    answered = load.answered
-    if not answered:
-        return {}
-    times = {
-        "ttft": [answer.first_token_s for answer in answered],
-        "tpot": [answer.token_s for answer in answered],
-        "itl": [gap for answer in answered for gap in answer.gaps_s],
-    }
-    rate = load.tokens / load.seconds
-    return {
-        "output_rate": rate,
-        "device_rate": rate / devices,
-        "user_rate": 1 / max(median(times["tpot"]), 1e-9),
-        **{
-            f"{name}_p{percent}": percentile(values, percent)
-            for name, values in times.items()
-            for percent in PERCENTILES
-        },
-    }
+async def open_loop(
+    client: Callable[[], Client],
+    requests: Iterator[Request],
+    arrivals: Arrivals,
+    limits: TokenLimits,
+    check: Callable[[], None] = lambda: None,
+) -> Load:
+    """Send each request when it is due, and wait until all are answered.
+
+    The load ends early if the 99th percentiles of all its requests would be beyond the limits. ``client`` returns a
+    connection, of which each request under way needs one of its own.
+    """
+    gaps, allowed = random.Random(arrivals.seed), arrivals.requests // 100
+    idle: list[Client] = []
+    answers: list[Answer] = []
+    under_way: set[asyncio.Task[None]] = set()
+
+    async def user(due: float) -> None:
+        own = idle.pop() if idle else client()
+        answers.append(await own.complete(next(requests), due))
+        idle.append(own)
+
+    warm_up = -(-arrivals.requests // _WARM_UP_SHARE)
+    due = begin = checked = time.perf_counter()
+    try:
+        for number in range(warm_up + arrivals.requests):
+            due += gaps.expovariate(1.0) / arrivals.rate
+            await asyncio.sleep(max(due - time.perf_counter(), 0.0))
+            begin = due if number <= warm_up else begin
+            task = asyncio.create_task(user(due))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+            if time.perf_counter() - checked > _SLICE_S:
+                checked = time.perf_counter()
+                check()
+                if number > warm_up and beyond(Load(answers, begin, due - begin), limits) > allowed:
+                    break
+        while under_way:
+            await asyncio.wait(under_way, timeout=_SLICE_S)
+            check()
+    finally:
+        await _cancel([*under_way])
+    return Load(answers, begin, due - begin)
 
 
-def faster_repeated(load: Load) -> Mapping[str, float]:
-    """Return how many times faster the tokens of judged requests came, whose prompts the server has seen before."""
-    repeated = [answer.token_s for answer in load.answered if answer.request.text is not None]
-    new = [answer.token_s for answer in load.answered if answer.request.text is None]
-    return {"repeated_speed": median(new) / max(median(repeated), 1e-9)} if repeated and new else {}
+def beyond(load: Load, limits: TokenLimits) -> int:
+    """Return how many requests took longer to the first token, or for a token after it; the larger number of both."""
+    first = sum(bool(one.problem) or one.first_token_s > limits.first_s for one in load.measured)
+    token = sum(bool(one.problem) or one.token_s > limits.token_s for one in load.measured)
+    return max(first, token)
+
+
+def keeps(load: Load, limits: TokenLimits) -> bool:
+    """Return True if the 99th percentiles are within the limits."""
+    return bool(load.measured) and beyond(load, limits) <= len(load.measured) // 100
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for one in tasks:
+        one.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,6 +1,7 @@
 """The measurement of a serving suite: its server, the test of the client, the judgement of answers, and the load.
 
-The first rank is the client of the servers of all ranks, each of which has one device; the other ranks wait for it.
+The first rank is the client of the servers of all ranks, each of which has one device; the other ranks wait for it. It
+stores the times of all requests; the harness derives the figures from them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import itertools
 import json
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import fmean
@@ -20,13 +22,26 @@ from typing import Any, Protocol
 from common.serving import load, selftest
 from common.serving.client import Answer, Client, Request, RequestFailed
 from common.serving.process import ServerError, ServerProcess
+from common.serving.search import RateSearch
 from flagperf_driver import seeds
 from flagperf_driver.measuring.measurement import Measurement, Point
 
-CONCURRENCY = "concurrency"
+CONCURRENCY, RATE = "concurrency", "rate"
 _JUDGED_EVERY = 4
 """Of the timed requests, so many have one whose answer is judged."""
-_PROMPTS = "prompts"
+_PROMPTS, _ARRIVALS = "prompts", "arrivals"
+_LIMITS = ("server", "interactive")
+"""The names of the limits of MLPerf, as the keys of the config have them."""
+_START = 0.9
+"""The first rate that is tried, as a share of what the users of the best concurrency reached."""
+_LENGTHS = 10
+"""A rate is kept for so many times the limit of the first token: a queue that grows slowly must become too long."""
+_MOST_RATES = 4
+"""A rate takes at most such a part of the time of the search, so that there are so many."""
+
+
+Loader = Callable[[Point, Callable[[], None]], Awaitable[load.Load]]
+"""Measures a point, and calls a function all the time that raises an error if the server has ended."""
 
 
 class Model(Protocol):
@@ -68,6 +83,8 @@ class Serving(Measurement):
         self._texts = min(self._config.accuracy_texts, len(model.texts))
         self._figures: Mapping[str, float] = {}
         self._facts: Mapping[str, Any] = {}
+        self._best_rate, self._searched_limits = 0.0, ""
+        self._rates: dict[float, Mapping[str, Any]] = {}
 
     # -- what the loop calls -------------------------------------------------------------------------------
 
@@ -79,8 +96,23 @@ class Serving(Measurement):
             # With fewer requests than servers a device would be idle.
             for number in (one for one in self._config.concurrencies if one >= self._ctx.world_size):
                 yield Point(f"{number} at once", {CONCURRENCY: number})
+                self._best_rate = max(self._best_rate, self._facts["request_rate"])
+            for name in _LIMITS:
+                yield from self._searched(name)
         finally:
             self._server.stop()
+
+    def _searched(self, name: str) -> Iterator[Point]:
+        """Yield the rates that find the highest one within limits; all ranks search by the facts of the first one."""
+        self._searched_limits, keeps = name, f"keeps_{name}"
+        known = [(rate, bool(facts[keeps])) for rate, facts in self._rates.items()]
+        search = RateSearch(self._best_rate * _START, self._config.rate_precision, known)
+        left_s: float = self._config.rate_most_s
+        while left_s > 0 and (rate := search.next()) is not None:
+            yield Point(f"{rate:g} requests/s", {RATE: rate})
+            self._rates[rate] = self._facts
+            search.add(rate, kept=bool(self._facts[keeps]))
+            left_s -= self._facts["spent_s"]
 
     def work(self, point: Point) -> Mapping[str, float]:  # noqa: ARG002 - the client times the requests itself
         return {}
@@ -92,11 +124,13 @@ class Serving(Measurement):
         self._server.check(f"at the point {point.name!r}")
         if self._ctx.rank == 0:
             if CONCURRENCY in point.values:
-                found = self._loaded(point)
+                found = self._loaded(point, self._closed_loop)
+            elif RATE in point.values:
+                found = self._loaded(point, self._open_loop)
             elif point.name == "start":
                 found = self._started()
             else:
-                found = asyncio.run(self._judged())
+                found = asyncio.run(self._judged(point))
         self._figures, self._facts = self._gather((found, self._facts))[0]
 
     def run(self, iterations: int) -> None:
@@ -115,12 +149,13 @@ class Serving(Measurement):
         self._facts = {"first_token_error_s": tested.first_token_error_s, "gap_error_s": tested.gap_error_s}
         return {"time_to_ready": self._ready_s, "client_rate": tested.rate}
 
-    async def _judged(self) -> Mapping[str, float]:
+    async def _judged(self, point: Point) -> Mapping[str, float]:
         """Compare answers with the model without the engine, and held-out texts with the trainer's evaluation."""
         requests = iter([self._request_of(number, number) for number in range(self._texts)])
         with self._clients(len(self._urls)) as clients:
+            begin = time.perf_counter()
             answers = await _answers(clients, requests)
-            self._store("accuracy", answers)
+            self._store(point, load.Load(answers, begin, time.perf_counter() - begin))
             self._facts = _problems(answers)
             found = {"right_tokens": self._right(answers)}
             expected = self._model.log_perplexity
@@ -139,32 +174,46 @@ class Serving(Measurement):
         except RequestFailed as error:
             raise ServerError(f"{error}; {self._server.last_words()}") from None
 
-    def _loaded(self, point: Point) -> Mapping[str, float]:
-        limits = load.LoadLimits(self._config.point_least_s, self._config.point_most_s, self._config.point_interval)
-
+    def _loaded(self, point: Point, measured: Loader) -> Mapping[str, float]:
         def check() -> None:
             self._server.check(f"at {point.name}")
 
-        async def measured() -> load.Load:
-            count = point.values[CONCURRENCY]
-            with self._clients(count) as clients:
-                return await load.closed_loop(clients, self._timed_requests(), limits, check)
-
-        result = asyncio.run(measured())
-        self._store(f"concurrency{point.values[CONCURRENCY]}", [*result.warmup, *result.answers])
+        begin = time.perf_counter()
+        result = asyncio.run(measured(point, check))
+        self._store(point, result)
         self._facts = {
-            "requests": len(result.answers), "measured_s": result.seconds, "interval": result.interval,
-            **_problems([*result.warmup, *result.answers]),
+            "requests": len(result.measured), "measured_s": result.seconds, "request_rate": result.request_rate,
+            **{f"keeps_{name}": load.keeps(result, self._limits(name)) for name in _LIMITS},
+            **_problems(result.answers), "spent_s": time.perf_counter() - begin,
         }  # fmt: skip
         check()
         if not result.answered:
             why = result.failed[0].problem if result.failed else "none ended in time"
             raise ServerError(f"no request was answered at {point.name}: {why}; {self._server.last_words()}")
-        judged = [answer for answer in result.answers if answer.request.text is not None]
-        found = {**load.figures(result, self._ctx.world_size), "server_memory": float(self._server.peak_memory())}
-        if judged:
-            found["right_under_load"] = self._right(judged)
-        return {**found, **load.faster_repeated(result)}
+        judged = [answer for answer in result.measured if answer.request.text is not None]
+        found = {"server_memory": float(self._server.peak_memory())}
+        return {**found, "right_under_load": self._right(judged)} if judged else found
+
+    async def _closed_loop(self, point: Point, check: Callable[[], None]) -> load.Load:
+        limits = load.LoadLimits(self._config.point_least_s, self._config.point_most_s, self._config.point_interval)
+        with self._clients(point.values[CONCURRENCY]) as clients:
+            return await load.closed_loop(clients, self._timed_requests(), limits, check)
+
+    async def _open_loop(self, point: Point, check: Callable[[], None]) -> load.Load:
+        rate, limits = point.values[RATE], self._limits(self._searched_limits)
+        fewest = max(self._config.rate_requests, round(rate * _LENGTHS * limits.first_s))
+        count = min(fewest, max(1, round(rate * self._config.rate_most_s / _MOST_RATES)))
+        arrivals = load.Arrivals(rate, count, seeds.derive(self._ctx.seed, _ARRIVALS))
+        urls = itertools.cycle(self._urls)
+        with ExitStack() as opened:
+
+            def client() -> Client:
+                return opened.enter_context(self._client(next(urls)))
+
+            return await load.open_loop(client, self._timed_requests(), arrivals, limits, check)
+
+    def _limits(self, name: str) -> load.TokenLimits:
+        return load.TokenLimits(getattr(self._config, f"{name}_ttft_s"), getattr(self._config, f"{name}_tpot_s"))
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -195,13 +244,24 @@ class Serving(Measurement):
         """Open as many clients, which share the servers equally."""
         with ExitStack() as opened:
             urls = itertools.islice(itertools.cycle(self._urls), count)
-            new = (Client(url, self._model.name, self._config.event_timeout_s) for url in urls)
-            yield [opened.enter_context(client) for client in new]
+            yield [opened.enter_context(self._client(url)) for url in urls]
 
-    def _store(self, name: str, answers: Sequence[Answer]) -> None:
-        """Write all times of each request, so that every figure can be derived again."""
-        with gzip.open(self._folder / f"rank0.{name}.requests.jsonl.gz", "wt", encoding="utf-8") as file:
-            file.writelines(json.dumps(answer.to_json(), separators=(",", ":")) + "\n" for answer in answers)
+    def _client(self, url: str) -> Client:
+        return Client(url, self._model.name, self._config.event_timeout_s)
+
+    def _store(self, point: Point, result: load.Load) -> None:
+        """Write the times of each request, of which the harness derives all figures, after a line about the point."""
+        began = time.time() - (time.perf_counter() - result.begin)
+        head = {
+            "point": point.name,
+            "begin_s": began,
+            "seconds": round(result.seconds, 6),
+            "limits": self._searched_limits,
+        }
+        lines = [head, *(answer.to_json(result.begin) for answer in result.answers)]
+        path = self._folder / f"rank0.{point.name.replace('/', ' per ').replace(' ', '_')}.requests.jsonl.gz"
+        with gzip.open(path, "wt", encoding="utf-8") as file:
+            file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 async def _answers(clients: Sequence[Client], requests: Iterator[Request]) -> list[Answer]:

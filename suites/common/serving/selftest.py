@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from common.serving.client import Answer, Client, Request
 from common.serving.process import ServerError, ServerProcess
 
 FIRST_S, TOKEN_S = 0.02, 0.005
+_MOST_ERROR_S, _TRIES = 1e-3, 5
+"""On a busy machine the echo engine or the client waits for a core now and then; a slow client is slow each time."""
 _MODEL, _USERS, _REQUESTS, _TOKENS = "echo", 4, 4, 16
 _BUSY_USERS, _BUSY_TOKENS = 16, 64
 _READY_S, _EVENT_S = 60.0, 30.0
@@ -30,17 +33,27 @@ class SelfTest(NamedTuple):
 
 def run(log: Path, client: Callable[..., Client] = Client) -> SelfTest:
     """Measure known delays, and then an engine without delays."""
+    errors = math.inf, math.inf
     with ServerProcess(_command(FIRST_S, TOKEN_S), log) as server:
         server.wait_ready(_READY_S)
-        answers, _ = asyncio.run(_asked(client, server.url, _USERS, _REQUESTS, _TOKENS))
+        for _ in range(_TRIES):
+            answers, _ = asyncio.run(_asked(client, server.url, _USERS, _REQUESTS, _TOKENS))
+            errors = min(errors, _errors(answers), key=_largest)
+            if _largest(errors) < _MOST_ERROR_S:
+                break
     with ServerProcess(_command(0.0, 0.0), log) as server:
         server.wait_ready(_READY_S)
         many, seconds = asyncio.run(_asked(client, server.url, _BUSY_USERS, 2, _BUSY_TOKENS))
-    return SelfTest(
-        median(answer.first_token_s for answer in answers) - FIRST_S,
-        median(gap for answer in answers for gap in answer.gaps_s) - TOKEN_S,
-        sum(len(answer.tokens) for answer in many) / seconds,
-    )
+    return SelfTest(*errors, sum(len(answer.tokens) for answer in many) / seconds)
+
+
+def _errors(answers: Sequence[Answer]) -> tuple[float, float]:
+    first = median(answer.first_token_s for answer in answers)
+    return first - FIRST_S, median(gap for answer in answers for gap in answer.gaps_s) - TOKEN_S
+
+
+def _largest(errors: tuple[float, float]) -> float:
+    return max(map(abs, errors))
 
 
 def _command(first_s: float, token_s: float) -> Callable[[int], list[str]]:

@@ -46,4 +46,11 @@ precision = "fp32"
 parallel = "ddp"
 num_workers = 0
 
-expected_time_s = 45.0  # measured on a shared core
+# Below MLPerf's limits, which a model of this size keeps until its queue grows for a minute.
+server_ttft_s = 0.2
+server_tpot_s = 0.05
+interactive_ttft_s = 0.05
+interactive_tpot_s = 0.015
+rate_most_s = 20.0
+
+expected_time_s = 90.0  # measured on a shared core

@@ -1,0 +1,119 @@
+"""The highest rate within limits: by theory, of a server with a known capacity, and of one that degrades."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import random
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from common.serving.client import Client, Request
+from common.serving.load import Arrivals, Load, TokenLimits, keeps, open_loop
+from common.serving.process import ServerProcess
+from common.serving.search import RateSearch
+
+from pytest_flagperf_serving.requests import most_beyond
+from serving_tests import formula
+
+SERVICE_S, LONGEST_WAIT_S = 1.0, 4.0
+
+
+def share_that_waits(rate: float, wait_s: float) -> float:
+    """Return the share of requests that wait longer, with one slot and a fixed time for each (M/D/1, by Crommelin)."""
+    times = (wait_s - number * SERVICE_S for number in range(int(wait_s / SERVICE_S) + 1))
+    terms = (
+        (-rate * time) ** number / math.factorial(number) * math.exp(rate * time) for number, time in enumerate(times)
+    )
+    return 1 - (1 - rate * SERVICE_S) * sum(terms)
+
+
+def simulated(rate: float, slower: float = 0.0) -> bool:
+    """Return True if 99 % of the requests of a simulated slot wait at most so long, also if it slows down."""
+    gaps, free, now, waits = random.Random(1), 0.0, 0.0, []
+    for _ in range(20_000):
+        now += gaps.expovariate(rate)
+        waits.append(max(0.0, free - now))
+        free = max(free, now) + SERVICE_S * (1 + slower * waits[-1])
+    return sum(wait > LONGEST_WAIT_S for wait in waits) <= len(waits) // 100
+
+
+def searched(kept: Callable[[float], bool], start: float, precision: float = 0.05) -> tuple[float, int]:
+    """Return the highest rate, and after how many tries."""
+    search, tried = RateSearch(start, precision), 0
+    while (rate := search.next()) is not None:
+        search.add(rate, kept=kept(rate))
+        tried += 1
+    return search.kept, tried
+
+
+@pytest.mark.parametrize("start", [0.1, 0.5, 0.9, 3.0])
+def test_the_search_finds_the_rate_of_the_theory_with_few_rates(start: float) -> None:
+    expected = next(rate / 1000 for rate in range(999, 0, -1) if share_that_waits(rate / 1000, LONGEST_WAIT_S) <= 0.01)
+    rate, tried = searched(simulated, start)
+    assert rate == pytest.approx(expected, rel=0.1)
+    assert tried <= 14
+    degrading, _ = searched(lambda rate: simulated(rate, slower=0.2), start)
+    assert degrading < 0.95 * rate
+
+
+def test_without_a_rate_the_search_ends_and_what_is_known_is_not_tried_again() -> None:
+    assert searched(lambda _: False, 10.0) == (0.0, 6)
+    known = RateSearch(1.0, 0.05, [(8.0, True), (10.0, False), (12.0, True)])
+    assert (known.kept, known.beyond) == (8.0, 10.0), "a rate above one that was not kept is chance"
+    assert known.next() == pytest.approx(math.sqrt(80), rel=1e-3)
+    assert RateSearch(1.0, 0.05, [(8.0, True), (8.3, False)]).next() is None
+
+
+def test_the_confidence_is_that_of_the_number_of_requests() -> None:
+    assert most_beyond(300, 0) == pytest.approx(1 - 0.05 ** (1 / 300))
+    assert most_beyond(300, 3) == pytest.approx(0.0257, abs=5e-4)
+    assert most_beyond(20, 0) > 0.1
+
+
+# -- real servers --------------------------------------------------------------------------------------------
+
+FIRST_S, TOKEN_S, TOKENS = 0.01, 0.005, 3
+LIMITS = TokenLimits(FIRST_S + 4 * (FIRST_S + (TOKENS - 1) * TOKEN_S), 1.0)
+
+
+def loaded(url: str, model: str, rate: float) -> Load:
+    async def measured() -> Load:
+        requests = (Request(number, (1, 2, 3), TOKENS) for number in range(10_000))
+        with ExitStack() as opened:
+            arrivals = Arrivals(rate, 100, seed=1)
+            return await open_loop(lambda: opened.enter_context(Client(url, model, 20)), requests, arrivals, LIMITS)
+
+    return asyncio.run(measured())
+
+
+@pytest.mark.integration
+def test_a_server_with_a_known_capacity_and_one_that_degrades(
+    serve: Callable[..., ServerProcess], tmp_path: Path
+) -> None:
+    capacity = 1 / (FIRST_S + (TOKENS - 1) * TOKEN_S)
+    echo = [sys.executable, "-m", "common.serving.echo", "--model=echo", "--slots=1"]
+    delays = [f"--first-s={FIRST_S}", f"--token-s={TOKEN_S}"]
+    with ServerProcess(lambda port: [*echo, *delays, f"--port={port}"], tmp_path / "echo.log") as server:
+        server.wait_ready(60)
+        rate, _ = searched(lambda rate: keeps(loaded(server.url, "echo", rate), LIMITS), 0.9 * capacity, 0.4)
+        overload = loaded(server.url, "echo", 3 * capacity)
+    assert 0.2 * capacity < rate < capacity  # 0.6 by theory; a busy machine is slower
+    assert not keeps(overload, LIMITS)
+    assert len(overload.measured) < 100, "it ends as soon as it is known"
+    assert all(answer.ended for answer in overload.answers), "and leaves no request to the next rate"
+    degrading = serve("sleeps").url
+    assert not keeps(loaded(degrading, formula.NAME, rate), LIMITS)
+
+
+@pytest.mark.integration
+def test_requests_are_sent_when_they_are_due_whatever_becomes_of_others(serve: Callable[..., ServerProcess]) -> None:
+    load = loaded(serve(token_s=0.05).url, formula.NAME, 40.0)
+    gaps, sent = random.Random(1), sorted(answer.sent for answer in load.answers)
+    expected = [gaps.expovariate(1.0) / 40.0 for _ in sent]
+    assert [after - before for before, after in itertools.pairwise(sent)] == pytest.approx(expected[1:])
+    assert len(load.answers) > len(load.measured) > 0, "the first requests are not measured"
