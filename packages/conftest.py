@@ -11,9 +11,11 @@ import pytest
 
 from pytest_flagperf.hooks.plugins import _load
 from tests import own_places
-from tests.conftest import keep_users_folders, notes, pytester
+from tests.conftest import framework_python, keep_users_folders, notes, pytester, repo, suite_python, torch_python
 
-__all__ = ["keep_users_folders", "notes", "pytester"]
+__all__ = [
+    "framework_python", "keep_users_folders", "notes", "pytester", "repo", "suite_python", "torch_python",
+]  # fmt: skip
 pytest_plugins = ["pytester"]
 
 

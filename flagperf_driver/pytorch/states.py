@@ -19,6 +19,7 @@ from flagperf_driver.pytorch.parts import Parts, seed
 
 Tensors = Dict[str, torch.Tensor]
 _REST = "rest.pt"
+_MODEL = "model/"
 _PLACE = "tensor"
 """The key of a tensor's name, in the place of the tensor."""
 
@@ -119,6 +120,16 @@ class TorchStates:
         if self._checkpoint_group is None and self._ctx.world_size > 1:
             self._checkpoint_group = dist.new_group(backend="gloo")
         return self._checkpoint_group
+
+
+def model_weights(folder: Path) -> Tensors:
+    """Return the weights of a checkpoint by the model's names, whole, however many ranks wrote them."""
+    from flagperf_driver.pytorch import storage
+
+    stored = {name: one for name, one in storage.stored(folder).items() if name.startswith(_MODEL)}
+    into = {name: torch.empty(one.size, dtype=one.properties.dtype) for name, one in stored.items()}
+    storage.read(folder, into, None)
+    return {name[len(_MODEL) :]: tensor for name, tensor in into.items()}
 
 
 def _is_sharded(tensor: torch.Tensor) -> bool:

@@ -38,7 +38,8 @@ class Checkpoints:
         self.write_times: list[float] = []
         """How long each took to write, while the training continued."""
         self._rank, self._trainer = rank, trainer
-        self._folder = _folder(rank) if enabled and rank.config.checkpoint_dir else None
+        self.enabled = enabled and bool(rank.config.checkpoint_dir)
+        self._folder = _folder(rank.config.checkpoint_dir, rank.case.case, rank.case.round) if self.enabled else None
         self._writing: _Writing | None = None
 
     def save(self, progress: dict[str, Any], evaluation: dict[str, Any]) -> None:
@@ -99,10 +100,7 @@ class Checkpoints:
         if last is None:
             self._take_over(None)
             return None
-        try:
-            body = json.loads((last / _TRAINING).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{last / _TRAINING}: cannot be read: {error}; remove {last}") from error
+        body = _read(last)
         _check(last, body, self._rank, any_ranks=any_ranks)
         self._take_over(last)
         self._trainer.load_state(last)
@@ -113,7 +111,7 @@ class Checkpoints:
         if self._folder is not None and self._rank.world.rank == 0:
             self._check_owner()
             if self._folder.exists():
-                finished = self._folder.with_name(f"{self._folder.name}.finished")
+                finished = _finished(self._folder)
                 shutil.rmtree(finished, ignore_errors=True)
                 self._folder.replace(finished)
             _owner(self._folder).unlink()
@@ -175,9 +173,33 @@ class _Writing:
         return self._size, self._seconds
 
 
-def _folder(rank: Rank) -> Path:
-    """Return the folder of this round's checkpoints."""
-    return Path(rank.config.checkpoint_dir) / f"{rank.case.case.replace(':', '_')}_round{rank.case.round}"
+def stored_checkpoint(checkpoint_dir: str, case: str, number: int) -> tuple[Path, dict[str, Any]]:
+    """Return the last complete checkpoint of a round of a case, also of one that has ended, and its record."""
+    folder = _folder(checkpoint_dir, case, number)
+    paths = (path for place in (folder, _finished(folder)) for path in place.glob("step*"))
+    last = max(
+        (path for path in paths if _COMPLETE.fullmatch(path.name)), key=lambda one: int(one.name[4:]), default=None
+    )
+    if last is None:
+        raise CheckpointError(f"{folder}: no checkpoint; a training writes one when it reaches its target")
+    return last, _read(last)
+
+
+def _folder(checkpoint_dir: str, case: str, number: int) -> Path:
+    """Return the folder of the checkpoints of a round."""
+    return Path(checkpoint_dir) / f"{case.replace(':', '_')}_round{number}"
+
+
+def _finished(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.finished")
+
+
+def _read(checkpoint: Path) -> dict[str, Any]:
+    try:
+        body: dict[str, Any] = json.loads((checkpoint / _TRAINING).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{checkpoint / _TRAINING}: cannot be read: {error}; remove {checkpoint}") from error
+    return body
 
 
 def _owner(folder: Path) -> Path:

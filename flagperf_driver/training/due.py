@@ -57,10 +57,6 @@ class Due:
             failure_interval_s=None if config.checkpoint_steps else config.failure_interval_s,
         )
 
-    @property
-    def has_checkpoints(self) -> bool:
-        return bool(self.checkpoint_steps or self.failure_interval_s)
-
     def evaluates(self, step: int) -> bool:
         every = self.eval_steps or 0
         return every > 0 and step % every == 0 and step >= self.eval_start_steps

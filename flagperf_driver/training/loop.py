@@ -99,7 +99,7 @@ class Training:
         if self.trainer.comparison and not self.trainer.comparison.compared:
             self._compare_at_end(self.trainer.comparison)
         self._beat(heartbeat.CHECKPOINT)
-        if reason == "target" and self._due.has_checkpoints:
+        if reason == "target" and self._checkpoints.enabled:
             self._checkpoint(self.progress.train_time)
         self._checkpoints.wait()
         if reason != "deadline":

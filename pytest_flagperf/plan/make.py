@@ -161,36 +161,35 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
         resolved = resolve(suite, vendor, case, asked.scale, _given(asked), catalog=catalog, check_data=check)
     except ConfigError as error:
         raise PlanError([f"case {case}: {problem}" for problem in problems + error.problems]) from error
-    resolved, found = kind.check(suite, asked.scale, case.shape, resolved)
     further = None
     if suite.case_key:
         try:
-            further, resolved = _with_training(catalog, asked, vendor, resolved, suite.case_key)
+            further, resolved = _with_training(catalog, asked, vendor, resolved, suite)
         except Problems as error:
             place = resolved.values[suite.case_key].where
-            found = [*found, *(f"{place}: {suite.case_key}: {problem}" for problem in error.problems)]
+            problems += [f"{place}: {suite.case_key}: {problem}" for problem in error.problems]
+    resolved, found = kind.check(suite, asked.scale, case.shape, resolved)
     if problems := problems + found:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     return _plan(catalog, asked, suite, vendor, resolved, additions, further)
 
 
 def _with_training(
-    catalog: Catalog, asked: PlanRequest, vendor: Vendor, resolved: Resolved, key: str
+    catalog: Catalog, asked: PlanRequest, vendor: Vendor, resolved: Resolved, of: Suite
 ) -> tuple[Suite, Resolved]:
     """Return the suite of the training that a config key names, and the config with that of the training.
 
     Without a framework or a shape the training has that of the case. A vendor need not have a config for it.
     """
-    name, case = resolved.values[key], asked.case
+    name, case, framework = resolved.values[of.case_key], asked.case, framework_of(of)
     model, *rest = str(name.value).split(":")
-    if len(rest) > 2 or rest[:1] not in ([], [case.framework_name]):
-        expected = f"MODEL, MODEL:{case.framework_name} or MODEL:{case.framework_name}:NxP"
-        raise PlanError([f"{name.value!r}: expected {expected}"])
-    suite, shape = catalog.suite(model, case.framework_name), Shape.parse(rest[1]) if rest[1:] else case.shape
+    if len(rest) > 2 or rest[:1] not in ([], [framework]):
+        raise PlanError([f"{name.value!r}: expected MODEL, MODEL:{framework} or MODEL:{framework}:NxP"])
+    suite, shape = catalog.suite(model, framework), Shape.parse(rest[1]) if rest[1:] else case.shape
     if suite.kind != TRAINING or asked.scale not in suite.scales:
         got = f"a {suite.kind} with the scales {', '.join(suite.scales)}"
         raise PlanError([f"{suite.name} is {got}; expected a training with the scale {asked.scale}"])
-    training = replace(case, model=suite.model, nnodes=shape.nnodes, nproc=shape.nproc, repeat=1, variant=())
+    training = Case(suite.model, suite.framework, case.hardware, shape.nnodes, shape.nproc, 1)
     given = parse_settings(resolved.config[CASE_SETTINGS], resolved.values[CASE_SETTINGS].where)
     own = resolve(suite, vendor, training, asked.scale, given, catalog=catalog, check_data=False)
     own, problems = kind_of(suite).check(suite, asked.scale, shape, own)
@@ -198,7 +197,7 @@ def _with_training(
         raise PlanError(problems)
     whole = replace(name, value=f"{suite.name}:{shape}")
     config = Value(own.config, f"case {training}", 0, "case")
-    return suite, replace(resolved, values={**resolved.values, key: whole, CASE_CONFIG: config})
+    return suite, replace(resolved, values={**resolved.values, of.case_key: whole, CASE_CONFIG: config})
 
 
 def is_throughput_shape(shape: Shape, scale: str) -> bool:

@@ -399,7 +399,8 @@ def of_a_framework(common: Path) -> list[str]:
     """The files that import a framework, except those of steps and of models, and tests."""
     exempt = {
         "steps.py", "augment.py", "networks.py", "causal.py", "decoder.py", "experts.py", "mixture.py",
-        "sink_attention.py", "chunked_loss.py", "tensor_plan.py", "trained.py", "tests",
+        "sink_attention.py", "chunked_loss.py", "tensor_plan.py", "trained.py", "published.py",
+        "continuous_batching.py", "program.py", "tests",
     }  # fmt: skip
     files = [path for path in common.rglob("*.py") if not exempt.intersection(path.parts)]
     return sorted(path.name for path in files if FRAMEWORKS & {name.split(".")[0] for name in imports(path)})

@@ -1,9 +1,13 @@
-"""The config keys of all serving suites, beside those of trainings and measurements.
-
-A suite trains what it serves, so it has the keys of trainings; the loop of measurements calls its points.
-"""
+"""The config keys of all serving suites, beside those of measurements, whose loop calls their points."""
 
 from __future__ import annotations
+
+# -- the model ----------------------------------------------------------------------------------------------
+weights_of = ""  # the training of the served model, with or without the shape of its case: llama31_8b:pytorch:1x2
+case_settings: list[str] = []  # settings of a training in the round, as in ["max_steps=120"]
+case_config: dict[str, object] = {}  # the training's config, which the harness sets
+
+throughput_only = False  # --synthetic sets it
 
 # -- the load ------------------------------------------------------------------------------------------------
 concurrencies = [1, 2, 4, 8]  # numbers of requests that the server has at once; each is a point
@@ -31,7 +35,7 @@ ready_timeout_s = 900.0  # from the start of the server until it answers
 event_timeout_s = 60.0  # without an event of an answer
 
 MUTABLE = [
-    "accuracy_texts", "answer_tokens", "concurrencies", "event_timeout_s", "prompt_tokens", "rate_most_s",
-    "rate_precision", "rate_requests", "ready_timeout_s",
+    "accuracy_texts", "answer_tokens", "case_settings", "concurrencies", "event_timeout_s", "prompt_tokens",
+    "rate_most_s", "rate_precision", "rate_requests", "ready_timeout_s", "weights_of",
 ]  # fmt: skip
 """Keys that a vendor's file and ``--set`` may override in every serving suite; the limits are those of the suite."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from pytest_flagperf.kinds import CaseWords, Criterion, MeasurementKind, TrainingKind
+from pytest_flagperf.kinds import CaseWords, Criterion, MeasurementKind
 
 from .suite import ServingTable
 
@@ -66,8 +66,7 @@ class ServingKind(MeasurementKind):
     guide = "packages/serving/README.md"
 
     def defaults(self, framework: str, driver: Path) -> list[Path]:
-        of_kinds = (TrainingKind().defaults(framework, driver), super().defaults(framework, driver))
-        return [*of_kinds[0], *of_kinds[1], Path(__file__).with_name("defaults.py")]
+        return [*super().defaults(framework, driver), Path(__file__).with_name("defaults.py")]
 
     def check(self, suite: Suite, scale: str, shape: Shape, resolved: Resolved) -> tuple[Resolved, list[str]]:  # noqa: ARG002
         from .plan import problems

@@ -33,9 +33,10 @@ def problems(shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:
         strict, wide = config[f"interactive_{time}"], config[f"server_{time}"]
         if strict > wide:
             yield f"interactive_{time} is {strict:g}; expected at most server_{time}, {wide:g}"
-    places, longest = config["prompt_tokens"] + config["answer_tokens"], config.get("max_seq_length")
+    model: Mapping[str, Any] = config["case_config"]
+    places, longest = config["prompt_tokens"] + config["answer_tokens"], model.get("max_seq_length")
     if longest is not None and config["prompt_tokens"] > longest:
         yield f"prompt_tokens is {config['prompt_tokens']}; expected at most {longest}, the length of a held-out text"
-    old = config.get("rope_old_context")
+    old = model.get("rope_old_context")
     if old is not None and places > old:
         yield f"prompt_tokens and answer_tokens are {places:,} together; expected at most {old:,}, the model's context"

@@ -28,6 +28,8 @@ LOGGED = frozenset(
 LIMITS = ("server", "interactive")
 """The names of the limits of times, as the config has them: server_ttft_s and server_tpot_s."""
 _JOULES = "J/token"
+WEIGHTS_OF = "weights_of"
+"""The config key that names the training of the served model."""
 _VARIATION = 0.5
 _PERCENTILES = {"p50": "median", "p90": "90th percentile", "p99": "99th percentile"}
 
@@ -137,7 +139,7 @@ class ServingTable:
     goal: ClassVar[Goal | None] = None
     parallel: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     least_ranks: ClassVar[int] = 1
-    case_key: ClassVar[str] = ""
+    case_key: ClassVar[str] = WEIGHTS_OF
 
     @property
     def metric(self) -> MetricTable:

@@ -1,40 +1,44 @@
-"""A language model that is served: trained in the round, or random, and the judge of its server's answers."""
+"""The decoder that is served: that of a training suite, trained in the round or drawn; and the judge of its answers."""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from common.language import causal
 from common.language.decoder import Decoder
 from common.language.text_bytes import TextBytes
-from common.serving.published import write
+from common.serving import published
 from common.shares import Draw
-from flagperf_driver.pytorch import Context, distributed, parts
+from common.training.program import context_of, steps_of
+from flagperf_driver.pytorch import Context, Steps, distributed, parts
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import epoch_batches, preparation
 
 
 class TrainedModel:
-    """The part of a serving suite's model that all engines share; they add the ``command`` of a server."""
+    """The model of a serving suite whose config names a training by ``weights_of``; engines add the ``command``."""
 
     def __init__(self, ctx: Context) -> None:
-        """Train the model, as its training suite does, or draw it with ``--synthetic``; write it to a folder."""
+        """Train the model as its suite does, or draw it with ``--synthetic``; write it to a folder."""
         self.ctx, config = ctx, ctx.config
-        built = parts.build(ctx, causal.STEPS, causal.STEPS)
-        self.log_perplexity = None if ctx.synthetic else _train(ctx, built)
-        model = distributed.unwrap(built.model)
-        self.model: Decoder = model.eval().requires_grad_(requires_grad=False)
-        self.vocabulary: int = config.vocab_size
-        rows = TextBytes(config.max_seq_length, training=False, count=config.eval_sequences)
+        training = context_of(ctx, config.weights_of)
+        steps = steps_of(training.suite_dir)
+        built = parts.build(training, steps, steps)
+        self.log_perplexity = None if ctx.synthetic else _train(training, steps, built)
+        self.model: Decoder = distributed.unwrap(built.model).eval().requires_grad_(requires_grad=False)
+        self.name = training.suite_dir.parent.name
+        self.vocabulary: int = training.config.vocab_size
+        length = training.config.max_seq_length
+        rows = TextBytes(length, training=False, count=training.config.eval_sequences)
         self.texts: list[list[int]] = rows[Draw(0, torch.arange(len(rows)).numpy())].tolist()
-        self.places: int = max(config.prompt_tokens + config.answer_tokens, config.max_seq_length + 2)
+        self.places: int = max(config.prompt_tokens + config.answer_tokens, length + 2)
         """The most tokens of a prompt with its answer."""
         self.folder = Path(tempfile.mkdtemp(prefix="served-"))
-        write(self.model, self.folder)
+        published.write(self.model, self.folder)
 
     @torch.no_grad()
     def right(self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]) -> list[int]:
@@ -47,14 +51,25 @@ class TrainedModel:
         return counts
 
 
-def _train(ctx: Context, built: parts.Parts) -> float:
+class ContinuouslyBatched(TrainedModel):
+    """A model that transformers serves, by ``continuous_batching.py``."""
+
+    def command(self, port: int) -> Sequence[str]:
+        return [
+            sys.executable, "-m", "common.serving.continuous_batching", str(self.folder), f"--port={port}",
+            f"--model={self.name}", f"--device={self.ctx.device}", f"--requests={max(self.ctx.config.concurrencies)}",
+            f"--places={self.places}",
+        ]  # fmt: skip
+
+
+def _train(ctx: Context, steps: Steps, built: parts.Parts) -> float:
     """Train for ``max_steps``, and return the log perplexity by the evaluation of trainings."""
-    prepare = preparation(ctx, causal.STEPS)
+    prepare = preparation(ctx, steps)
     weights = [parameter for group in built.optimizer.param_groups for parameter in group["params"]]
     step = epoch = 0
     while step < ctx.config.max_steps:
         for batch in epoch_batches(ctx, built.train_data, epoch, 0):
-            causal.STEPS.calculate_loss(ctx, built.model, prepare(batch)).backward()
+            steps.calculate_loss(ctx, built.model, prepare(batch)).backward()
             distributed.clip_gradients(weights, ctx.config.max_grad_norm)
             built.optimizer.step()
             built.scheduler.step()
@@ -64,5 +79,5 @@ def _train(ctx: Context, built: parts.Parts) -> float:
                 break
         epoch += 1
     marks = ctx.hooks.events(ctx.device)
-    result = evaluate(ctx, causal.STEPS, built.model, built.eval_data, marks, lambda: None)
-    return causal.summarize(ctx, distributed.total(result.sums, ctx.device))["log_perplexity"]
+    result = evaluate(ctx, steps, built.model, built.eval_data, marks, lambda: None)
+    return steps.summarize(ctx, distributed.total(result.sums, ctx.device))["log_perplexity"]

@@ -5,7 +5,7 @@ from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.measuring import main
 
 from common.serving.measurement import Serving
-from model import TrainedLlama
+from common.serving.trained import ContinuouslyBatched
 
 if __name__ == "__main__":
-    main(lambda ctx: Serving(ctx, TrainedLlama(ctx), distributed.gather))
+    main(lambda ctx: Serving(ctx, ContinuouslyBatched(ctx), distributed.gather))

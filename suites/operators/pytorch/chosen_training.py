@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from common.training.program import context_of, steps_of
 from torch import Tensor
 
-import flagperf_driver.pytorch
-from flagperf_driver.driver import Config
-from flagperf_driver.pytorch import Context, Steps, states, traffic
+from flagperf_driver.pytorch import Context, states, traffic
 from flagperf_driver.pytorch.trainer import TorchTrainer
-from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Timeline
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
@@ -30,7 +25,9 @@ class ChosenTraining:
         self.part = FORWARD
         """The part of the step that is running."""
         self._micro_steps = 0
-        self.ctx = _context(ctx, compiled=compiled)
+        # Initial weights change no operator, and their file is not here. Checks of replicas do not belong to a step.
+        changed = {"compile": compiled, "init_checkpoint": None, "num_workers": 0, "replica_check_steps": None}
+        self.ctx = replace(context_of(ctx, ctx.config.shapes_of, **changed), synthetic=True)
         self._backward = (own := steps_of(self.ctx.suite_dir)).backward
         self._trainer = TorchTrainer(_NO_RANK, self.ctx, replace(own, backward=self._in_parts))
         data = self._trainer.epoch(1, 0)
@@ -69,30 +66,3 @@ class ChosenTraining:
         owned = [*parts.model.parameters(), *parts.model.buffers(), *parts.optimizer.state.values(), *scaler]
         for tensor in traffic.tensors(owned):
             yield getattr(tensor, "_local_tensor", tensor)
-
-
-def steps_of(suite: Path) -> Steps:
-    """Return the steps that the training's program passes to the driver."""
-    sys.path.insert(0, str(suite))
-    passed: list[Steps] = []
-    main = flagperf_driver.pytorch.main
-    flagperf_driver.pytorch.main = passed.append
-    try:
-        runpy.run_path(str(suite / "run_pretraining.py"), run_name="__main__")
-    finally:
-        flagperf_driver.pytorch.main = main
-    return passed[0]
-
-
-def _context(ctx: Context, *, compiled: bool) -> Context:
-    model, framework, _ = ctx.config.shapes_of.split(":")
-    # Initial weights change no operator, and their file is not here. Checks of replicas do not belong to a step.
-    changed = {"compile": compiled, "init_checkpoint": None, "num_workers": 0, "replica_check_steps": None}
-    config = {**ctx.config.case_config, **changed}
-    return replace(
-        ctx,
-        config=Config(config),
-        suite_dir=ctx.suite_dir.parents[1] / model / framework,
-        synthetic=True,
-        progress=TrainingProgress(),
-    )

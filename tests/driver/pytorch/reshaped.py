@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from flagperf_driver.pytorch import distributed, storage
 from flagperf_driver.pytorch.hooks import Hooks
 from flagperf_driver.pytorch.parts import Parts
-from flagperf_driver.pytorch.states import TorchStates
+from flagperf_driver.pytorch.states import TorchStates, model_weights
 from flagperf_driver.training.checkpoint import CheckpointError
 from tests.driver.frameworks.forks import run_forks
 
@@ -123,7 +123,7 @@ def results() -> dict[str, Any]:
         "untrained": Toy("plain").train().whole(),
         "two": Toy("plain").read("two"),
         "four": Toy("plain").read("four"),
-        "stored": [name for name in storage.stored(FOLDER / "two") if name.startswith("model/")],
+        "weights": {name: values(tensor) for name, tensor in model_weights(FOLDER / "two").items()},
         "refused": refused(),
     }
 

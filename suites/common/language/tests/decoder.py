@@ -43,17 +43,6 @@ NEAR = 1e-5
 """The largest difference of logits up to 3, and of gradients; 2e-6 was seen."""
 
 
-def published(ours: Decoder) -> Any:
-    """Return transformers' model with the weights of ours."""
-    shape = ours.shape
-    rope = {
-        "rope_type": "llama3", "rope_theta": shape.rope_theta, "factor": shape.rope_factor,
-        "low_freq_factor": shape.rope_low, "high_freq_factor": shape.rope_high,
-        "original_max_position_embeddings": shape.rope_old_context,
-    }  # fmt: skip
-    return of_transformers.published("Llama", ours, max_position_embeddings=2 * LENGTH, rope_parameters=rope)
-
-
 def differences(ours: Decoder, theirs: Any) -> tuple[float, float]:
     """Return the largest difference of logits and of gradients."""
     logits, gradients = of_transformers.outputs(ours, theirs, *batch())
@@ -67,18 +56,21 @@ def _largest(one: Any, other: Any) -> float:
 def check_logits_and_gradients_are_those_of_transformers() -> None:
     for tied in (False, True):
         ours = decoder(tied_embeddings=tied)
-        logits, gradients = differences(ours, published(ours))
+        logits, gradients = differences(ours, of_transformers.published(ours))
         assert logits < NEAR, (tied, logits)
         assert gradients < NEAR, (tied, gradients)
 
 
-def check_other_positions_give_other_logits() -> None:
-    """The control: without the scaling of the rotary positions, and with another bound of it, logits differ."""
-    theirs = published(decoder())
+def check_other_models_give_other_logits() -> None:
+    """The control: without the scaling of the rotary positions, another bound of it, or two layers swapped."""
+    theirs = of_transformers.published(decoder())
     for changes in ({"rope_factor": 1.0}, {"rope_high": 2.0}):
         ours = decoder(**changes)
         logits, _ = differences(ours, theirs)
         assert logits > 10 * NEAR, (changes, logits)
+    swapped = decoder()
+    swapped.blocks = torch.nn.ModuleList([swapped.blocks[1], swapped.blocks[0], swapped.blocks[2]])
+    assert differences(swapped, theirs)[0] > 10 * NEAR
 
 
 # -- the loss by chunks

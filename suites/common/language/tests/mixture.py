@@ -47,21 +47,6 @@ NEAR = 1e-4
 2e-5 was seen. Larger weights make rounding errors so large that they choose other experts."""
 
 
-def published(ours: MixtureDecoder) -> Any:
-    """Return transformers' model with the weights of ours."""
-    shape = ours.shape
-    rope = {
-        "rope_type": "yarn", "rope_theta": shape.rope_theta, "factor": shape.rope_factor,
-        "beta_slow": shape.rope_low, "beta_fast": shape.rope_high, "truncate": False,
-        "original_max_position_embeddings": shape.rope_old_context,
-    }  # fmt: skip
-    return of_transformers.published(
-        "GptOss", ours, head_dim=shape.head_size, num_local_experts=shape.num_experts,
-        num_experts_per_tok=shape.experts_per_token, sliding_window=shape.attention_window,
-        max_position_embeddings=2048, attn_implementation="eager", rope_parameters=rope,
-    )  # fmt: skip
-
-
 def differences(ours: MixtureDecoder, theirs: Any, length: int) -> tuple[float, float]:
     """Return the largest relative difference of logits and of gradients."""
     (logits, expected), gradients = of_transformers.outputs(ours, theirs, *batch(length))
@@ -74,7 +59,7 @@ def differences(ours: MixtureDecoder, theirs: Any, length: int) -> tuple[float, 
 def check_logits_and_gradients_are_those_of_transformers() -> None:
     """Texts shorter than the window, as long, longer by one, and of several windows."""
     ours = decoder()
-    theirs = published(ours)
+    theirs = of_transformers.published(ours)
     for length in (10, 16, 17, 100):
         logits, gradients = differences(ours, theirs, length)
         assert logits < NEAR, (length, logits)
@@ -83,7 +68,7 @@ def check_logits_and_gradients_are_those_of_transformers() -> None:
 
 def check_another_model_gives_other_logits() -> None:
     """The control: each part of the shape that is not gpt-oss's changes the logits."""
-    theirs = published(decoder())
+    theirs = of_transformers.published(decoder())
     changes: list[dict[str, Any]] = [
         {"rope_factor": 1.0}, {"rope_high": 8.0}, {"attention_window": 17}, {"experts_per_token": 4},
     ]  # fmt: skip

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import torch
-from common.serving.server import arguments, serve
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 from transformers.utils import logging
+
+from common.serving.server import arguments, serve
 
 _PAGE = 32
 """The places of a page of the cache."""
@@ -20,7 +21,7 @@ class ContinuousBatching:
 
     def __init__(self, folder: str, device: str, requests: int, places: int) -> None:
         logging.disable_progress_bar()
-        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation="sdpa").to(device)
+        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto").to(device)
         pages = -(-places // _PAGE)
         self._manager = self._model.init_continuous_batching(
             GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0, max_new_tokens=places),
