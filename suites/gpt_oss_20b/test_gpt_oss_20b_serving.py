@@ -1,0 +1,5 @@
+from pytest_flagperf.benchmark import Benchmark
+
+
+class TestGptOss20BServing(Benchmark):
+    kind = "serving"
