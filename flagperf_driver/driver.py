@@ -272,14 +272,9 @@ def run(main: Callable[[Rank], None]) -> None:
 
 def _fail(error: BaseException) -> None:
     if _log is not None:
-        _log(
-            events.FAILED, {"type": type(error).__name__, "error": _without_code_root(str(error) + _vendor_line(error))}
-        )
-
-
-def _without_code_root(text: str) -> str:
-    """Make paths relative to the source tree: the absolute path is this host's copy of it."""
-    return text.replace(f"{_CODE}/", "")
+        # Paths are relative to the source tree: the absolute path is this host's copy of it.
+        text = f"{error}{_vendor_line(error)}".replace(f"{_CODE}/", "")
+        _log(events.FAILED, {"type": type(error).__name__, "error": text})
 
 
 def _vendor_line(error: BaseException | None) -> str:

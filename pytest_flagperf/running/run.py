@@ -28,7 +28,7 @@ from pytest_flagperf.selection import Absent, Selected, Selection, runnable, sel
 from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
 from pytest_flagperf.stored import FormatError, layout, writing
 from pytest_flagperf.stored.live_record import LiveRecord
-from pytest_flagperf.stored.plan import RANK
+from pytest_flagperf.stored.plan import RANK, split_faults
 
 from . import controller
 from .auto_runtime import AUTO, AutoRuntime, with_chosen
@@ -196,7 +196,7 @@ class Run:
             plan,
             visible_devices=self._visible_devices or plan.visible_devices,
             price=settings.price,
-            drill=tuple(settings.drill.split(",")) if settings.drill else (),
+            drill=split_faults(settings.drill),
             min_goodput=settings.min_goodput or None,
         )
 

@@ -14,7 +14,7 @@ from .. import expected as expectations
 from .. import redaction
 from ..packages import advice
 from ..problems import kind, near, shown, unusable_path
-from ..stored.plan import FAULTS, LINK, Price
+from ..stored.plan import FAULTS, LINK, Price, split_faults
 from ..typed import Check, Rule
 from .options import COMMAND_LINE, DEFAULT, OPTIONS, SITE, Option, Settings, SettingsError, SiteTable
 
@@ -226,7 +226,7 @@ def _impossible_values(values: Mapping[str, Any], sources: Mapping[str, str]) ->
     wheels, image, drill = values["wheels"], values["image"], values["drill"]
     if values["min_goodput"] > 1:
         yield f"min-goodput = {values['min_goodput']:g} ({sources['min_goodput']}): expected a share, at most 1"
-    faults = drill.split(",") if drill is not None else []
+    faults = split_faults(drill)
     if wrong := [fault for fault in faults if fault not in FAULTS or faults.count(fault) > 1]:
         expected = f"expected {', '.join(FAULTS)}, each at most once, with commas between them"
         yield f"drill = {shown(drill)} ({sources['drill']}): {shown(wrong[0])}: {expected}"

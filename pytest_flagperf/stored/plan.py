@@ -136,6 +136,8 @@ class StoredHost:
 
 EACH = "--each"
 """The source of a value that the variant of a case sets."""
+PEAKS = {"float8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+"""The peak that a chip needs for these precisions; a CPU emulates them."""
 
 
 @dataclass(frozen=True)
