@@ -17,7 +17,7 @@ from ..stored.plan import BEST, TRAINING, LeftOutTimeLimits
 from .toml_reader import CatalogError, choice, raise_if_any, read, read_key, where
 
 DIRECTIONS = ("higher", "lower")
-PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "int8")
 BANDWIDTHS = ("memory_gb_s", "host_gb_s", "link_gb_s")
 """The keys of a chip's peaks beside peak_tflops."""
 KINDS = ("file", "folder")

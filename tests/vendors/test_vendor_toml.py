@@ -104,6 +104,8 @@ def test_the_cpu_supports_the_framework_of_each_suite() -> None:
         ("NVIDIA H200", "H200"),
         ("NVIDIA H200 NVL", None),
         ("NVIDIA GH200 480GB", None),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GB200", None),
         ("NVIDIA H20", "H20"),
         ("NVIDIA L40S", "L40S"),
         ("NVIDIA L40", None),
