@@ -14,11 +14,13 @@ NAMES = {
     getattr(torch, name): short
     for short, names in {
         "fp64": ("float64",), "fp32": ("float32",), "bf16": ("bfloat16",), "fp16": ("float16",),
-        "fp8": ("float8_e4m3fn", "float8_e5m2"),
+        "fp8": ("float8_e4m3fn", "float8_e5m2"), "nvfp4": ("float4_e2m1fn_x2",),
     }.items()
     for name in names
     if hasattr(torch, name)
 }  # fmt: skip
+NVFP4 = getattr(torch, "float4_e2m1fn_x2", None)
+"""The type with two numbers in a byte; each byte is valid, and torch converts none."""
 
 
 @dataclass
@@ -67,7 +69,7 @@ class TensorSpec:
     def observe(self) -> None:
         """Keep the values of the example, or their range, and forget the example."""
         example, self.example = self.example, None
-        if example is None or not self.extent:
+        if example is None or not self.extent or self.dtype is NVFP4:
             return
         memory = example.as_strided((self.extent,), (1,), example.storage_offset())
         if self.extent <= _KEPT or not self.dtype.is_floating_point:
@@ -84,6 +86,8 @@ class TensorSpec:
         """Return a new tensor with the values of the step, or with random numbers in their range."""
         if self.values is not None:
             memory = self.values.to(self.device, copy=True)
+        elif self.dtype is NVFP4:
+            memory = torch.randint(256, (self.extent,), dtype=torch.uint8, device=self.device).view(self.dtype)
         else:
             drawn = torch.empty(self.extent, device=self.device).normal_(self.mean, self.deviation)
             memory = drawn.clamp_(self.low, self.high).to(self.dtype)

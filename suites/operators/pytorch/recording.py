@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from inputs import TensorSpec
+from inputs import NVFP4, TensorSpec
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -230,7 +230,7 @@ def flops_of(function: Any, args: Any, kwargs: Any, result: Any) -> float:
     Attention to the tokens before has half of the products.
     """
     packet = function._overloadpacket
-    count = flop_registry.get(packet, _grouped_product if str(packet) == "aten._grouped_mm" else None)
+    count = flop_registry.get(packet, _UNCOUNTED.get(str(packet)))
     if count is None:
         return 0.0
     flops = float(count(*args, **kwargs, out_val=result))
@@ -239,6 +239,11 @@ def flops_of(function: Any, args: Any, kwargs: Any, result: Any) -> float:
     return flops / 2 if given.get("is_causal") is True else flops
 
 
-def _grouped_product(rows: Tensor, weights: Tensor, *_: Any, **__: Any) -> int:
-    """Multiply each row by the matrix of its group, which torch counts as nothing."""
-    return 2 * math.prod(rows.shape) * weights.shape[-1]
+def _product(rows: Tensor, weights: Tensor, *_: Any, **__: Any) -> int:
+    """Multiply each row by one matrix, that of its group; an element of packed nvfp4 is two numbers."""
+    numbers = 2 if rows.dtype is NVFP4 else 1
+    return 2 * numbers * math.prod(rows.shape) * weights.shape[-1]
+
+
+_UNCOUNTED = dict.fromkeys(("aten._grouped_mm", "aten._scaled_mm_v2"), _product)
+"""Products that torch counts as nothing."""

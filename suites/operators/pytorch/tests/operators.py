@@ -125,6 +125,15 @@ def check_flops_of_attention_do_not_count_what_its_mask_leaves_out() -> None:
     assert flops_of(torch.ops.aten.add.Tensor, (q, q), {}, q) == 0
 
 
+def check_a_product_of_packed_numbers_counts_them_all_and_is_repeated_with_its_type() -> None:
+    spec = TensorSpec.of(torch.zeros(32, 8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2))
+    spec.observe()
+    packed, bytes_ = spec.tensor(), torch.ones(32, 8).to(torch.float8_e4m3fn)
+    assert (packed.dtype, str(spec)) == (torch.float4_e2m1fn_x2, "nvfp4[32,8]")
+    counted = [flops_of(torch.ops.aten._scaled_mm_v2.default, (one, one.t()), {}, None) for one in (bytes_, packed)]
+    assert counted == [2 * 32 * 32 * 8, 2 * 32 * 32 * 16]
+
+
 def check_an_operator_alone_takes_as_long_as_in_a_bare_loop() -> None:
     made = measured()
     point = point_of(made, "gelu", 1)
