@@ -318,7 +318,7 @@ def test_a_value_is_left_out_where_other_values_of_the_sweep_do_not_allow_it(tmp
         ),
         (["width=1"], {"case": [f"{SWEPT}:width-8"]}, f"case {SWEPT}:width-8 has a variant; remove it, or --each=w"),
         ([], {"case": [f"{SWEPT}:width-8"], "set": ["width=9"]}, "its variant and --set both have width; remove it"),
-        (["precision=float8", "float8=True"], {}, "--each precision: value float8 sets the key float8 too"),
+        (["precision=bf16"], {"set": ["float8=True"]}, "--each precision: also in --set; remove one"),
         (["precision=float8"], {}, "--each precision=float8: expected 'fp32' or 'tf32' or 'bf16' or 'fp16'"),
         (["note=https://user:secret@host"], {}, "an address with a user name, a password or a token is not accepted"),
     ],

@@ -159,8 +159,8 @@ def settings(device: torch.device, config: Any) -> None:
     torch.backends.cudnn.deterministic = config.cudnn_deterministic
 
 
-AUTOCAST_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""The data type of autocast, by precision."""
+AUTOCAST_TYPES = {"fp16": torch.float16, **dict.fromkeys(("bf16", "float8", "mxfp8", "nvfp4"), torch.bfloat16)}
+"""The data type of autocast, by precision; the last three are of products that a suite computes itself."""
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> ContextManager[Any]:

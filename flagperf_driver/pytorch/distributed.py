@@ -142,7 +142,8 @@ def gathered_type(model: nn.Module, precision: str) -> torch.dtype | None:
     A batch norm needs weights of the type of its statistics, which are fp32.
     """
     has_statistics = any(isinstance(module, nn.modules.batchnorm._NormBase) for module in model.modules())
-    return torch.bfloat16 if precision == "bf16" and not has_statistics else None
+    lower = devices.AUTOCAST_TYPES.get(precision) is torch.bfloat16
+    return torch.bfloat16 if lower and not has_statistics else None
 
 
 def shard(model: nn.Module, mesh: DeviceMesh, gathered: torch.dtype | None = None) -> nn.Module:

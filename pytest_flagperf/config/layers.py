@@ -19,7 +19,7 @@ from ..case import Case, case_of
 from ..catalog import REFERENCE, Catalog, Scale, Suite, Vendor, framework_of
 from ..kind import kind_of
 from ..problems import near, shown
-from ..stored.plan import EACH, Deviation, Value, config_of
+from ..stored.plan import EACH, PEAKS, Deviation, Value, config_of
 from ..typed import Rule
 from . import translation
 from .module import ConfigError, Module, load, load_partly
@@ -31,8 +31,8 @@ CASES_OWN = ("vendor", "data_dir")
 """Keys that a case always sets; each has its own option."""
 DATA_KEYS = ("train_data", "eval_data", "init_checkpoint")
 """Keys whose values are paths below ``data_dir``."""
-FLOAT8 = "float8"
-"""A value of ``precision`` for suites that have a key of this name: autocast's bf16 with products in float8."""
+_FORMER = {"float8=True": "precision=float8"}
+"""Settings that earlier versions had, by their form today."""
 NO_DEVIATION = (*CASES_OWN, "expected_time_s")
 """The case's own keys, and keys that do not change the training."""
 SUITES_OWN = ("defaults", "suite", "scale")
@@ -94,7 +94,7 @@ def resolve(
     _apply_scale(draft)
     draft.suites = dict(draft.values)
     _apply_vendor(draft)
-    given = {**settings, **values_of_variant(case, draft.values.keys())}
+    given = {**settings, **values_of_variant(case)}
     for key, value in {**given, "vendor": Value(vendor.name, f"case {case}", 0, "case")}.items():
         draft.set(key, value)
     # The values are complete: what follows compares them with each other.
@@ -102,6 +102,7 @@ def resolve(
         data_ranks = _data_ranks(draft)
         _limit_evaluations(draft, data_ranks)
         _check_checkpoints(draft)
+        _check_chip(draft)
     if check_data:
         _check_data(draft)
     if draft.problems:
@@ -123,7 +124,7 @@ def parse_settings(items: Sequence[str], source: str = "") -> dict[str, Value]:
     where = f"{source}: --set" if source else "--set"
     problems = []
     values = {}
-    for item in items:
+    for item in (_FORMER.get(item, item) for item in items):
         key, _, text = item.partition("=")
         problems += _problem_of_item(item, where, "key=value")
         values[key] = Value(_literal(text), f"{where} {item}", 0, "setting")
@@ -157,8 +158,6 @@ def parse_sweep(items: Sequence[str], source: str, settings: Collection[str]) ->
             expected = "expected letters, digits and . _ -"
             problems.append(f"{place}: value {unnamed!r} cannot be in the name of a case; {expected}")
         values.setdefault(key, texts)
-    if FLOAT8 in values.get("precision", ()) and (FLOAT8 in values or FLOAT8 in settings):
-        problems.append(f"{where} precision: value {FLOAT8} sets the key {FLOAT8} too; remove one")
     if problems:
         raise ConfigError(problems)
     # Where memory ends, the smaller sizes have run.
@@ -187,15 +186,9 @@ def _repeated(texts: Sequence[str]) -> str | None:
     return next((text for number, text in enumerate(texts) if values[number] in values[:number]), None)
 
 
-def values_of_variant(case: Case, keys: Collection[str] = ()) -> dict[str, Value]:
-    """Return the values that the variant of a case sets; ``keys``: those of its config."""
-    values = {}
-    for key, text in case.variant:
-        where = f"{EACH} {key}={text}"
-        values[key] = Value(_literal(text), where, 0, "setting")
-        if (key, text) == ("precision", FLOAT8) and FLOAT8 in keys:
-            values |= {key: Value("bf16", where, 0, "setting"), FLOAT8: Value(True, where, 0, "setting")}
-    return values
+def values_of_variant(case: Case) -> dict[str, Value]:
+    """Return the values that the variant of a case sets."""
+    return {key: Value(_literal(text), f"{EACH} {key}={text}", 0, "setting") for key, text in case.variant}
 
 
 def _literal(text: str) -> object:
@@ -471,6 +464,15 @@ def _limit_evaluations(draft: _Draft, data_ranks: int) -> None:
             draft.values[key] = replace(limit, value=maximum)
         else:
             draft.problem(value, key, _long_interval(steps, per_step, limit, f"{minimum} to {maximum} steps"))
+
+
+def _check_chip(draft: _Draft) -> None:
+    """Check that the chip has the peak of the precision; a CPU emulates it."""
+    value = draft.values.get("precision", Value())
+    peak, device = PEAKS.get(str(value.value)), draft.vendor.toml.framework[framework_of(draft.suite)].device
+    if peak and device != "cpu" and peak not in draft.vendor.chip(draft.case.hardware).peak_tflops:
+        reason = f"vendor.toml has no peak_tflops with {peak} for {draft.case.hardware}; use another precision"
+        draft.problem(value, "precision", reason)
 
 
 def _check_checkpoints(draft: _Draft) -> None:

@@ -17,13 +17,12 @@ from flagperf_driver.training.parallel import DDP, ParallelError
 from ..case import Case, Shape
 from ..catalog import REFERENCE, Catalog, Chip, DataItem, Suite, Vendor, framework_of
 from ..config import DATA_KEYS, ConfigError, Resolved, TranslatedName, Value, parse_settings, resolve
-from ..config.layers import FLOAT8
 from ..kind import kind_named, kind_of
 from ..problems import Problems
 from ..runtime import environment_file, runtimes
 from ..settings import COMMAND_LINE
 from ..stored import to_json_types
-from ..stored.plan import SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts, metric_json
+from ..stored.plan import PEAKS, SCHEMA, TRAINING, Addition, MeasuredFigure, PlanFacts, metric_json
 from . import vendor_settings
 from .additions import find_additions
 from .fingerprint import code_hash, digest, digest_of, fingerprint, of_one_card, one_card_batch
@@ -314,7 +313,7 @@ def _plan(
 
 
 def _precision(config: Mapping[str, Any]) -> str:
-    return "fp8" if config.get(FLOAT8) else str(config["precision"])
+    return PEAKS.get(config["precision"], str(config["precision"]))
 
 
 def _estimated(shapes: Sequence[ShapeEstimates]) -> Mapping[str, float]:

@@ -45,6 +45,10 @@ BEST, WORST, LAST = "best", "worst", "last"
 """Which point of a figure is the case's: the best one, the worst one, or the one with the largest value of ``over``."""
 
 
+def split_faults(drill: str | None) -> tuple[str, ...]:
+    return () if drill is None else tuple(drill.split(","))
+
+
 MOST_OF_PEAK = 1.05
 """The largest share of a declared peak: peaks are of a nominal clock."""
 

@@ -12,7 +12,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.kinds import MeasurementKind
-from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan, one_card_plan
+from pytest_flagperf.plan import Plan, PlanError, PlanRequest, describe, make_plan, one_card_plan
 from pytest_flagperf.plan.checkout import checkout
 from pytest_flagperf.plan.ranks import expected_placement
 from pytest_flagperf.problems import Problems
@@ -94,18 +94,20 @@ def test_the_utilization_is_of_the_peak_of_what_the_products_are_computed_in(tmp
     tree(tmp_path)
     write_vendor(tmp_path, toml=VENDOR_TOML.replace("bf16 = 80.5", "bf16 = 80.5, fp8 = 161"))
     base = tmp_path / "suites/toy/pytorch/config/_base.py"
-    base.write_text(base.read_text() + "float8 = False\n")
-    base.with_name("mutable_params.py").write_text('mutable_params = ["float8"]\n')
+    allowed = 'precision: Literal["fp32", "bf16", "float8", "nvfp4"] = "fp32"'
+    base.write_text(f"from typing import Literal\n{base.read_text()}{allowed}\n")
     catalog = Catalog.scan([tmp_path])
 
     def computed(variant: str, *settings: str) -> tuple[Any, ...]:
         plan = planned(catalog, f"toy:pytorch:X9:1:8:1{variant}", settings=settings)
-        return plan.config["precision"], plan.config["float8"], plan.precision, plan.peak_tflops
+        return plan.config["precision"], plan.precision, plan.peak_tflops
 
-    assert computed(":precision-float8") == ("bf16", True, "fp8", 161)
-    assert computed("", "float8=True") == ("bf16", True, "fp8", 161)
-    assert computed(":precision-bf16") == ("bf16", False, "bf16", 80.5)
-    assert computed(":precision-fp32") == ("fp32", False, "fp32", 10)
+    assert computed(":precision-float8") == ("float8", "fp8", 161)
+    assert computed("", "float8=True") == ("float8", "fp8", 161)
+    assert computed(":precision-bf16") == ("bf16", "bf16", 80.5)
+    assert computed(":precision-fp32") == ("fp32", "fp32", 10)
+    with pytest.raises(PlanError, match=r"precision=nvfp4: vendor\.toml has no peak_tflops with nvfp4 for X9"):
+        computed(":precision-nvfp4")
 
 
 def test_the_first_hosts_are_used_and_missing_hosts_are_named(catalog: Catalog) -> None:

@@ -33,7 +33,11 @@ FOR_ANY_VENDOR = {
     "numpy", "setuptools", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""
-OPTIONAL = {"common/images/dali.py": {"nvidia"}, "common/language/causal.py": {"torchao"}}
+OPTIONAL = {
+    "common/images/dali.py": {"nvidia"},
+    "common/language/low_precision.py": {"torchao"},
+    "common/language/tests/low_precision.py": {"torchao"},
+}
 """The packages for some hardware that shared code imports late, when a config selects them; no suite requires them."""
 IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "faster_coco_eval"}
 
@@ -400,7 +404,7 @@ def of_a_framework(common: Path) -> list[str]:
     exempt = {
         "steps.py", "augment.py", "networks.py", "causal.py", "decoder.py", "experts.py", "mixture.py",
         "sink_attention.py", "chunked_loss.py", "tensor_plan.py", "trained.py", "published.py",
-        "continuous_batching.py", "program.py", "tests",
+        "continuous_batching.py", "program.py", "low_precision.py", "tests",
     }  # fmt: skip
     files = [path for path in common.rglob("*.py") if not exempt.intersection(path.parts)]
     return sorted(path.name for path in files if FRAMEWORKS & {name.split(".")[0] for name in imports(path)})

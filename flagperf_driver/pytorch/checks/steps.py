@@ -145,7 +145,7 @@ class StepComparison:
 
         All ranks take the same way, because their steps exchange gradients.
         """
-        tolerance, model = TOLERANCES[self._ctx.config.precision], self._model()
+        tolerance, model = TOLERANCES.get(self._ctx.config.precision, TOLERANCES["bf16"]), self._model()
         own, drew = self._own_result(model)
         problems = distributed.gather(self._difference(vendors, own, tolerance))
         if any(problems) and tolerance.most > tolerance.gradients:

@@ -46,8 +46,10 @@ _OPTIONS = {
     "max_sequence_length": "max_seq_length",
     "max_steps": "max_steps",
 }
-_PRECISIONS = {"bf16": "bfloat16"}
+_PRECISIONS = dict.fromkeys(("bf16", "float8", "mxfp8", "nvfp4"), "bfloat16")
 """MLPerf's names of precisions that differ from ours."""
+_LINEAR = {**_PRECISIONS, "float8": "fp8", "mxfp8": "fp8", "nvfp4": "nvfp4"}
+"""Those of the products of layers."""
 _HALF = ("bfloat16", "fp16")
 
 
@@ -203,10 +205,11 @@ def _schedule(config: Mapping[str, Any]) -> Iterator[tuple[str, object, str]]:
 def _disclosure(plan: StoredPlan) -> Iterator[tuple[str, object, str]]:
     """Yield what MLPerf's rules ask for since 6.1: precisions, how the ranks share the model, the config's file."""
     config, parallel = plan.config, plan.parallel
-    precision = _PRECISIONS.get(str(config.get("precision")), str(config.get("precision")))
+    given = str(config.get("precision"))
+    linear, precision = (names.get(given, given) for names in (_LINEAR, _PRECISIONS))
     # Gradients are reduced in fp32; the weights and activations that ranks exchange have the precision of the layers.
     exchanged = precision if parallel.is_sharded and precision in _HALF else "fp32"
-    yield "lowest_numerical_precision_in_linear", "fp8" if config.get("float8") else precision, "precision"
+    yield "lowest_numerical_precision_in_linear", linear, "precision"
     yield "lowest_numerical_precision_in_attn", precision, "precision"
     yield "lowest_numerical_precision_in_comm", exchanged, "precision"
     yield "tensor_parallelism", parallel.tensor, "parallel"

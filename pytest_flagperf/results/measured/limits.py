@@ -16,6 +16,7 @@ from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome, counted
 from pytest_flagperf.results.measured.profile import seconds_at
+from pytest_flagperf.stored.plan import PEAKS
 
 COMPUTE, MEMORY, COMMUNICATION = "compute", "memory", "communication"
 TOLERANCE = 0.05
@@ -25,11 +26,6 @@ _EQUAL = 0.02
 MEMORY_FIGURES = ("copy_bandwidth", "update_bandwidth")
 """The figures of main memory that bound a step: on some processors an update in place is faster than a copy."""
 ALL_REDUCE = "all_reduce"
-
-
-def matmul(precision: str) -> str:
-    """Return the name of the figure that bounds computing in a precision."""
-    return f"matmul_{precision}"
 
 
 @dataclass(frozen=True)
@@ -188,7 +184,8 @@ def rates_of(work: StepWork, measurements: Iterable[Outcome]) -> MachineRates:
     measured = [one for _, one in near]
     same = [one for place, one in near if place.shape == work.place.shape]
     sources: dict[str, str] = {}
-    flops = _figure(measured, (matmul(work.precision),), COMPUTE, sources)
+    figure = f"matmul_{PEAKS.get(work.precision, work.precision)}"
+    flops = _figure(measured, (figure,), COMPUTE, sources)
     bandwidth = _figure(measured, MEMORY_FIGURES, MEMORY, sources)
     curve = _curve(same, sources)
     return MachineRates(flops, bandwidth, curve, sources)

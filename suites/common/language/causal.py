@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from common.language import tokens
+from common.language import low_precision, tokens
 from common.language.decoder import Decoder, Shape
 from common.language.mixture import MixtureDecoder, MixtureShape
 from common.language.tensor_plan import mixture_plan, tensor_plan
@@ -31,29 +30,9 @@ def convert_model(ctx: Context, model: nn.Module) -> nn.Module:
 
     Compiling has to know both.
     """
-    if ctx.config.float8:
-        use_float8(ctx, model.blocks)
+    low_precision.convert(ctx, model.blocks)
     sharding.recompute(model.blocks, ctx.config.checkpoint_activations)
     return model
-
-
-def use_float8(ctx: Context, blocks: Iterable[nn.Module]) -> None:
-    """Compute the products of the blocks' layers in float8; weights and gradients keep their types.
-
-    Each factor of a product is scaled by its largest value. A CPU computes with the rounded values.
-    """
-    on_cpu = ctx.device.type == "cpu"
-    if not on_cpu and "peak_tflops.fp8" not in ctx.peaks:
-        raise ValueError("float8 = True, but vendor.toml has no peak_tflops with fp8 for this chip; set float8 = False")
-    try:
-        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-    except ImportError as error:
-        raise ValueError(
-            f"float8 = True needs torchao ({error}); install torchao, for example by a line torchao==0.18.0 in the "
-            "vendor's config/requirements.txt, or set float8 = False"
-        ) from error
-    for block in blocks:
-        convert_to_float8_training(block, config=Float8LinearConfig(emulate=on_cpu))
 
 
 def compile_model(ctx: Context, model: nn.Module) -> nn.Module:

@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor, nn
 
 from common.language import chunked_loss
+from flagperf_driver.pytorch.device import AUTOCAST_TYPES
 
 _LAST = ("attention.out.weight", "feed_forward.down.weight", "experts.down")
 """The last layer of each branch."""
@@ -120,7 +121,7 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """Predicts each token from the tokens before it.
 
-    With precision bf16 the residual stream has this type, too: the embedding's fp32 would double the bytes of all
+    If autocast has bf16, the residual stream has this type, too: the embedding's fp32 would double the bytes of all
     operations on the stream.
     """
 
@@ -179,7 +180,7 @@ class Decoder(nn.Module):
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         x: Tensor = self.embedding(tokens)
-        return x.bfloat16() if self.shape.precision == "bf16" else x
+        return x.bfloat16() if AUTOCAST_TYPES.get(self.shape.precision) is torch.bfloat16 else x
 
     def _turned(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of all places (places x size/2); a buffer would have no values after to_empty()."""

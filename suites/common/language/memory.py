@@ -36,7 +36,7 @@ class Training:
     @property
     def compute(self) -> int:
         """Bytes of a value in the type of the matrix products."""
-        return 2 if self.config["precision"] in ("bf16", "fp16") else FP32
+        return FP32 if self.config["precision"] in ("fp32", "tf32") else 2
 
     @property
     def tokens(self) -> int:

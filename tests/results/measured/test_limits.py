@@ -20,7 +20,6 @@ from pytest_flagperf.results.measured.limits import (
     explained,
     interpolated,
     limits_of,
-    matmul,
     of_step,
     rates_of,
     work_of,
@@ -199,8 +198,8 @@ def test_page_and_comparison_show_what_machines_explain(tmp_path: Path, capsys: 
 
 def test_the_suites_have_the_figures_that_limits_need(repo: Path) -> None:
     figures = {name for suite in Catalog.scan([repo]).suites.values() for name in suite.figures}
-    precisions = ("fp32", "tf32", "bf16", "fp16")  # of trainings
-    assert {ALL_REDUCE, *MEMORY_FIGURES, *map(matmul, precisions)} <= figures
+    precisions = ("fp32", "tf32", "bf16", "fp16", "fp8")  # of trainings
+    assert {ALL_REDUCE, *MEMORY_FIGURES, *(f"matmul_{one}" for one in precisions)} <= figures
 
 
 def test_no_machine_no_section(tmp_path: Path) -> None:

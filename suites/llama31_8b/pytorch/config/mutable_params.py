@@ -1,6 +1,6 @@
 """MLPerf's closed division fixes these hyper-parameters; batch, learning rate and warm-up are free (README.md)."""
 
-mutable_params = ["float8", "loss_chunk"]
+mutable_params = ["loss_chunk"]
 
 fixed_params = [
     "beta1",

@@ -43,8 +43,8 @@ lr_schedule = "cosine"
 lr_warmup = 512  # 16,384 sequences
 lr_decay = 1_200_000
 lr_floor = 0.1
-precision = "bf16"
-float8 = False  # the products of the blocks' layers in float8, by torchao
+# float8, mxfp8, nvfp4: the products of the blocks' layers; autocast's type is bf16
+precision: Literal["fp32", "tf32", "bf16", "fp16", "float8", "mxfp8", "nvfp4"] = "bf16"
 checkpoint_activations: bool | Literal["selective"] = False  # selective: keep products of matrices and attention
 num_workers = 2
 

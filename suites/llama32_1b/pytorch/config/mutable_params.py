@@ -1,3 +1,3 @@
 """Keys that a vendor's file and ``--set`` may override, in addition to ``MUTABLE`` of the driver's defaults."""
 
-mutable_params = ["float8", "loss_chunk"]
+mutable_params = ["loss_chunk"]
