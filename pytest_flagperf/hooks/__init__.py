@@ -1,4 +1,4 @@
-"""Hooks: an installed package adds roots, kinds, verdicts, exporters, engines and commands (docs/extending.md).
+"""Hooks: an installed package adds roots, kinds, verdicts, exporters, pages, engines and commands (docs/extending.md).
 
 >>> from pytest_flagperf import hooks
 >>> @hooks.hookimpl
@@ -9,12 +9,13 @@
 from __future__ import annotations
 
 from .plugins import Plugin, installed_plugins
-from .specs import Command, EngineFactory, Exporter, hookimpl
+from .specs import Command, EngineFactory, Exporter, Page, hookimpl
 
 __all__ = [
     "Command",
     "EngineFactory",
     "Exporter",
+    "Page",
     "Plugin",
     "hookimpl",
     "installed_plugins",

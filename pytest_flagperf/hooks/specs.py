@@ -67,6 +67,18 @@ class Command:
     module: ModuleType
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page of a run, ``NAME.html`` in its directory; the functions get the directory and the path of a page.
+
+    ``extension`` returns what the page of pytest-html shows before the tests, ``standalone`` a complete page.
+    """
+
+    name: str
+    extension: Callable[[Path, Path], str]
+    standalone: Callable[[Path, Path], str]
+
+
 @hookspec
 def flagperf_roots() -> Iterable[str | Path]:  # type: ignore[empty-body]
     """Return folders with vendors/ or suites/, as ``--roots`` adds them."""
@@ -88,6 +100,11 @@ def flagperf_verdicts(rounds: Sequence[Outcome]) -> Iterable[Verdict]:  # type: 
 @hookspec
 def flagperf_exporters() -> Iterable[Exporter]:  # type: ignore[empty-body]
     """Return further formats of ``flagperf export``."""
+
+
+@hookspec
+def flagperf_pages() -> Iterable[Page]:  # type: ignore[empty-body]
+    """Return further pages of a run."""
 
 
 @hookspec

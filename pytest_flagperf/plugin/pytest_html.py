@@ -1,15 +1,19 @@
-"""Extend the page of pytest-html with the results of a run."""
+"""Write the pages of a run, and extend the page of pytest-html with them."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from flagperf_driver import addresses
-from pytest_flagperf.stored.layout import PAGE
+from pytest_flagperf.hooks.plugins import Plugin, guard, named
+from pytest_flagperf.hooks.specs import Page
+from pytest_flagperf.problems import Problems
 
 if TYPE_CHECKING:
     from pytest_flagperf.running.run import Run
@@ -34,13 +38,15 @@ class PageHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_summary(self, postfix: list[str], session: pytest.Session) -> None:
         """Add the results of the run, which are written by now, also those of all workers."""
-        from pytest_flagperf.report.page import page
-
         if self._run.records.results is None:
             return
-        path = expanded(session.config.getoption("htmlpath"))
+        path, folder = expanded(session.config.getoption("htmlpath")), self._run.directory.path
         assert path is not None
-        postfix.append(page.extension(self._run.directory.path, path))
+        for plugin, page in pages():
+            try:
+                postfix.append(guard(plugin, "extension()", partial(page.extension, folder, path)))
+            except Problems as error:
+                postfix.append(f"<p>{escape(str(error))}</p>")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
@@ -57,6 +63,11 @@ class PageHooks:
         cells.insert(2, getattr(report, "flagperf", None) or html.case_cell())
 
 
+def pages() -> list[tuple[Plugin, Page]]:
+    """Return all pages of a run; ours is that of packages/page."""
+    return [*named("flagperf_pages", Page).values()]
+
+
 def clean_metadata(config: pytest.Config) -> None:
     """Hide passwords if pytest-metadata has been configured before this plugin."""
     if config.pluginmanager.has_plugin("metadata"):
@@ -70,19 +81,24 @@ def _hide_passwords(metadata: dict[str, object]) -> None:
     metadata |= {name: addresses.redacted_text(text) for name, text in metadata.items() if isinstance(text, str)}
 
 
-def write_run_page(run: Run, config: pytest.Config) -> None:
-    """Write the page into the run directory if pytest-html does not: it is disabled, or writes to another path."""
-    own = run.directory.path / PAGE
-    html_path = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
-    if run.records.results is None or (html_path is not None and html_path.resolve() == own.resolve()):
+def write_pages(run: Run, config: pytest.Config) -> None:
+    """Write the pages into the run directory, except the one that pytest-html writes there."""
+    if run.records.results is None:
         return
     from pytest_flagperf import stored
-    from pytest_flagperf.report.page import page
 
-    try:
-        stored.write_text(own, page.standalone(run.directory.path, own))
-    except stored.WriteError as error:
-        run.records.write_errors.append(error)
+    html_path = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
+    folder = run.directory.path
+    for plugin, page in pages():
+        own = folder / f"{page.name}.html"
+        if html_path is not None and html_path.resolve() == own.resolve():
+            continue
+        try:
+            stored.write_text(own, guard(plugin, "standalone()", partial(page.standalone, folder, own)))
+        except stored.WriteError as error:
+            run.records.write_errors.append(error)
+        except Problems as error:
+            run.notes += error.problems
 
 
 def expanded(path: str | None) -> Path | None:

@@ -19,7 +19,7 @@ from pytest_flagperf.stored.layout import JUNIT, PAGE
 from . import exit_code
 from .interrupts import Interrupts
 from .items import requested_cases
-from .pytest_html import PageHooks, clean_metadata, expanded, write_run_page
+from .pytest_html import PageHooks, clean_metadata, expanded, pages, write_pages
 from .reports import Attachments, JUnitFile
 from .shared import RUN, SESSION, is_worker, line_writer
 from .shown_command import shown_command
@@ -125,7 +125,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     note("activity", text="writing the reports")
     try:
         finish(run, command, int(exitstatus), had_workers=had_workers)
-        write_run_page(run, session.config)
+        write_pages(run, session.config)
     finally:
         note("phase_end")
 
@@ -223,10 +223,9 @@ def _load(run: Run) -> None:
     import psutil  # noqa: F401 - for the figures of the controller
 
     from pytest_flagperf.report.export import junit  # noqa: F401
-    from pytest_flagperf.report.page import page  # noqa: F401
     from pytest_flagperf.report.terminal import summary  # noqa: F401
 
-    _ = run.rounds, run.scaling
+    _ = run.rounds, run.scaling, pages()
 
 
 def runs_tests(session: pytest.Session) -> bool:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from pytest_flagperf import hooks
 from pytest_flagperf.commands import main
 from pytest_flagperf.hooks import plugins
 from pytest_flagperf.hooks.plugins import Answer, call
+from pytest_flagperf.plugin.pytest_html import write_pages
 from pytest_flagperf.problems import Problems
 from tests.helpers.plugin_packages import Site
 from tests.helpers.stored_runs import run_of
@@ -217,3 +220,17 @@ def test_a_package_adds_a_command_and_cannot_replace_one(site: Site, capsys: Cap
     site.install(COMMAND.format(name="show"), "made_other", "other")
     assert main(["made", "word"]) == 2
     assert "flagperf_commands(): the name 'show' belongs to pytest-flagperf" in capsys.readouterr().err
+
+
+def test_a_page_of_a_package_is_written_beside_ours_and_a_broken_one_is_noted(site: Site, tmp_path: Path) -> None:
+    pages = '[Page("power", str, lambda folder, page: "watts"), Page("zero", str, lambda folder, page: 1 / 0)]'
+    site.install(f"@hookimpl\ndef flagperf_pages():\n    return {pages}\n", "made_a", "a")
+    records = SimpleNamespace(results="of the run", write_errors=[])
+    run: Any = SimpleNamespace(directory=SimpleNamespace(path=tmp_path), records=records, notes=[])
+    config: Any = SimpleNamespace(pluginmanager=SimpleNamespace(has_plugin=lambda _: False), getoption=lambda *_: None)
+    write_pages(run, config)
+    assert sorted(path.name for path in tmp_path.glob("*.html")) == ["power.html", "report.html"]
+    assert (tmp_path / "power.html").read_text() == "watts"
+    (note,) = run.notes
+    assert note.startswith("the installed made_a 1.2: standalone() raised ZeroDivisionError")
+    assert records.write_errors == []

@@ -19,7 +19,7 @@ from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
 from pytest_flagperf.engines.agents.round_messages import Tracker
 from pytest_flagperf.progress import RoundProgress
-from pytest_flagperf.report.page import charts, page
+from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.terminal.progress import progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.measured.measure import measure
@@ -27,6 +27,7 @@ from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import layout
+from pytest_flagperf_page import page
 from tests.helpers.results_help import replay_dir
 from tests.helpers.stored_runs import add_case, finish
 from tests.plugin.conftest import toy as toy  # a fixture

@@ -10,11 +10,11 @@ from docsite.reference import pages
 from pytest_flagperf.benchmark import Benchmark
 from pytest_flagperf.kind import criteria, kind_named, kinds, markers
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.page.failures import advice
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult, not_judged, summarize_case
 from pytest_flagperf.running.judging import _unknown_verdict
 from pytest_flagperf.stored import FormatError
+from pytest_flagperf_page.failures import advice
 from tests.helpers.plugin_packages import Site
 from tests.helpers.results_help import recorded
 

@@ -15,12 +15,12 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.plan import Plan, PlanRequest, describe, make_plan
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.page import page as run_page
 from pytest_flagperf.results.comparing.comparable import fingerprint_differences, notes
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored import files
 from pytest_flagperf.stored.plan import Addition
 from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf_page import page as run_page
 from tests.helpers.results_help import edit_json, recorded, replay_dir
 from tests.helpers.trees import VENDOR_TOML, tree, write, write_vendor
 

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.report.export.markdown import configuration
-from pytest_flagperf.report.page import sweeps as page
-from pytest_flagperf.report.page.comparisons import scaling
-from pytest_flagperf.report.page.rows import row_of
 from pytest_flagperf.report.sweeps import SweptCase, sweeps, swept_case
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.logs.failures import ran_out_of_memory
@@ -18,6 +15,9 @@ from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from pytest_flagperf.stored.round_dir import RoundFault
+from pytest_flagperf_page import sweeps as page
+from pytest_flagperf_page.comparisons import scaling
+from pytest_flagperf_page.rows import row_of
 from tests.helpers.results_help import recorded, replay_dir, with_metric
 
 BASE = "toy:pytorch:CPU:1:1:1"

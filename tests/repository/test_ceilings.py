@@ -39,13 +39,13 @@ def walks(text: str) -> Iterator[tuple[str, int, list[Path]]]:
 
     A name without a folder is beside the one before it, else at the top of a package.
     """
-    core = files(CORE)
+    known = files((*CORE, "packages/*/pytest_flagperf_*/*.py"))
     for title, number, table in re.findall(r"\*\*(.+): (\d+) modules\.\*\*\n\n((?:\|.*\n)+)", text):
         passed: list[Path] = []
         for name in (name for row in table.splitlines() for name in re.findall(r"`([\w/]+)`", row.split("|")[1])):
             beside = [passed[-1].with_name(f"{name}.py")] if passed and "/" not in name else []
             at_top = [REPO / package / f"{name}.py" for package in ("pytest_flagperf", "flagperf_driver")]
-            inside = [path for path in core if "/" in name and path.as_posix().endswith(f"/{name}.py")]
+            inside = [path for path in known if "/" in name and path.as_posix().endswith(f"/{name}.py")]
             found = [path for path in (*beside, *at_top, *inside) if path.is_file()]
             assert found, f"{title}: no module {name}"
             passed.append(found[0])

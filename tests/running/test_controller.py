@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pytest_flagperf.report.page import page
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.running import controller
+from pytest_flagperf_page import page
 
 FIGURES = {
     "cores": 8, "load_1min": 1.5, "memory": 32 * 2**30, "memory_available": 24 * 2**30,

@@ -29,7 +29,6 @@ from pytest_flagperf.report.page.html import (
     state,
     table,
 )
-from pytest_flagperf.report.page.page import MAX_SERIES_BYTES
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import meaning
@@ -354,7 +353,8 @@ def _median_round(case: CaseResult) -> Outcome | None:
 def _sampled(page: ComparisonPage, shown: Iterable[tuple[str, Outcome]], numbers: float) -> list[Chart | None] | None:
     """Return the charts of hosts and devices with the lines of all runs; None if they have too few points."""
     monitored = {
-        name: monitors.read(page.directories[name] / outcome.directory, MAX_SERIES_BYTES) for name, outcome in shown
+        name: monitors.read(page.directories[name] / outcome.directory, sampled_charts.MAX_SERIES_BYTES)
+        for name, outcome in shown
     }
     lines = sum(_number_of_lines(samples) for samples in monitored.values())
     points = min(int(numbers / max(lines, 1)), _MAX_POINTS)

@@ -13,6 +13,8 @@ from pytest_flagperf.report.page.charts import MAX_LINES, MAX_POINTS, Band, Char
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored.layout import host_of
 
+MAX_SERIES_BYTES = 192 * 1024
+"""The maximum number of bytes that are read of a file of samples, if few are read."""
 _GAP = 2.5
 """The number of sampling intervals between two samples from which on they are drawn with a gap."""
 _SCALES = {"1": (100.0, "%"), "B/s": (1e-6, "MB/s"), "MiB": (1 / 1024, "GiB")}

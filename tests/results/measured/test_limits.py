@@ -10,7 +10,6 @@ import pytest
 from flagperf_driver.node.logs.points import MeasuredPoint
 from flagperf_driver.training.profile import StepBytes
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.report.page import page
 from pytest_flagperf.results.measured.limits import (
     ALL_REDUCE,
     MEMORY_FIGURES,
@@ -28,6 +27,7 @@ from pytest_flagperf.results.measured.outcome import MetricValue, Outcome, Train
 from pytest_flagperf.results.measured.profile import Profile
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored.plan import MeasuredFigure
+from pytest_flagperf_page import page
 from tests.helpers.command_line import flagperf
 from tests.helpers.stored_runs import Change, add_case, finish
 

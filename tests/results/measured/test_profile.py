@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.report.page import page
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.profile import FlopsAndPeaks, of_record, peaks_sentence
 from pytest_flagperf.results.tables import published
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.layout import RESULTS
+from pytest_flagperf_page import page
 from tests.helpers.recording import Training, write
 from tests.helpers.stored_runs import trained
 

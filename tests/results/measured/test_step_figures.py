@@ -11,11 +11,11 @@ import pytest
 
 from flagperf_driver import events
 from flagperf_driver.logged_step import CHARTED
-from pytest_flagperf.report.page import page
 from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import columns
+from pytest_flagperf_page import page
 from tests.driver.training.test_training import CountingTrainer, Run
 from tests.helpers.recording import Training, write
 from tests.helpers.stored_runs import finish

@@ -15,12 +15,12 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.report.export import github
 from pytest_flagperf.report.export.junit import properties
-from pytest_flagperf.report.page import page
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.vendor_code import names, phrase
 from pytest_flagperf.results.tables import columns, store
 from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf_page import page
 from tests.helpers.results_help import recorded, replay_dir
 from tests.helpers.stored_runs import add_case
 from tests.helpers.trees import tree, write

@@ -13,9 +13,6 @@ from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint, Turn, 
 from pytest_flagperf.kinds.measurement import charts
 from pytest_flagperf.kinds.measurement import verdicts as measurement_verdicts
 from pytest_flagperf.kinds.measurement.uniform import slow_devices
-from pytest_flagperf.report.page import pairs, points
-from pytest_flagperf.report.page.comparisons import comparisons
-from pytest_flagperf.report.page.rows import overview, row_of
 from pytest_flagperf.report.terminal.table import console_table
 from pytest_flagperf.results.logs.points import of_ranks, point_of
 from pytest_flagperf.results.measured.metrics import MetricValue
@@ -25,6 +22,9 @@ from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from pytest_flagperf.running import machine_check
 from pytest_flagperf.stored.plan import MEASUREMENT, MeasuredFigure
+from pytest_flagperf_page import pairs, points
+from pytest_flagperf_page.comparisons import comparisons
+from pytest_flagperf_page.rows import overview, row_of
 from tests.helpers.rounds import tiny_plan
 
 COPY = MeasuredFigure("copy", "B/s", "higher", "bytes copied per second", "bytes", peak=100e9, promised=0.8)

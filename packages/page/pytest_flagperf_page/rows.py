@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from pytest_flagperf.kind import kind_of
-from pytest_flagperf.report.page import charts, machine, trends
+from pytest_flagperf.report.page import charts, trends
 from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
-from pytest_flagperf.report.page.failures import advice
 from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, linked, state
 from pytest_flagperf.report.page.small_charts import POINTS, small
 from pytest_flagperf.report.page.time_parts import of_training
@@ -28,6 +27,9 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.profile import NO_LOSS
 from pytest_flagperf.results.verdicts.case_result import BAD, STATES, CaseResult, CaseSummary
 from pytest_flagperf.stored.plan import MeasuredFigure
+
+from . import machine
+from .failures import advice
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ from html import escape
 from pathlib import Path
 
 from flagperf_driver.addresses import HIDDEN
-from pytest_flagperf.report.page import machine
 from pytest_flagperf.report.page.html import address, css_class, folded
-from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.marks import NOT_VALID
 from pytest_flagperf.results.tables.store import RunInfo
@@ -29,6 +27,9 @@ from pytest_flagperf.results.verdicts.case_result import (
     state_with_code,
 )
 from pytest_flagperf.stored import layout
+
+from . import machine
+from .rows import Row
 
 _MAX_SHOWN = 10
 """The number of lines in the headline from which on the others are folded."""

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from pytest_flagperf.report.page import charts, trends
 from pytest_flagperf.report.page.case_table import cell
-from pytest_flagperf.report.page.comparisons import machines, scaling
-from pytest_flagperf.report.page.headline import headline
 from pytest_flagperf.report.page.html import (
     Markup,
     Name,
@@ -25,7 +23,6 @@ from pytest_flagperf.report.page.html import (
     state,
     table,
 )
-from pytest_flagperf.report.page.rows import RATES, Row, overview, row_of
 from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, without_copies
 from pytest_flagperf.results.comparing.trend import Trend, short_commit
@@ -36,6 +33,10 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, summarize_case
 from pytest_flagperf.stored.layout import JUNIT, RESULTS, TABLE
+
+from .comparisons import machines, scaling
+from .headline import headline
+from .rows import RATES, Row, overview, row_of
 
 _MAX_SHOWN = 20
 """The number of runs from which on older ones are folded."""

@@ -15,7 +15,6 @@ from flagperf_driver.node.sampling import devices
 from pytest_flagperf.commands import main
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.report.page import html as pieces
-from pytest_flagperf.report.page import page
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
@@ -23,6 +22,7 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from pytest_flagperf.stored.round_dir import RoundFault
+from pytest_flagperf_page import page
 from tests.helpers.results_help import NAMES, edit_json, recorded, with_metric
 from tests.helpers.stored_runs import INFO, add_case, faster, finish
 

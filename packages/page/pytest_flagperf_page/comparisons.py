@@ -9,10 +9,11 @@ from html import escape
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.page.charts import Bar
 from pytest_flagperf.report.page.html import Markup, Number, figures, folded, table
-from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.stored.plan import MAIN_THROUGHPUT
+
+from .rows import Row
 
 _MAX_OPEN = 30
 """The number of rows from which on a table is folded."""

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from page_tests.test_page import HOSTILE, ParsedPage, of
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
-from pytest_flagperf.report.page import comparisons, page
-from pytest_flagperf.report.page.failures import excerpts
-from pytest_flagperf.report.page.headline import headline
-from pytest_flagperf.report.page.rows import Row, row_of
 from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import OneCard, Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
+from pytest_flagperf_page import comparisons, page
+from pytest_flagperf_page.failures import excerpts
+from pytest_flagperf_page.headline import headline
+from pytest_flagperf_page.rows import Row, row_of
 from tests.helpers.results_help import edit_json, recorded, with_metric
 from tests.helpers.stored_runs import INFO, Change, add_case, dated, faster, finish, run_of
-from tests.report.page.test_page import HOSTILE, ParsedPage, of
 
 
 def row(*outcomes: Outcome, one_card: float | None = None, verdicts: Sequence[Verdict] = ()) -> Row:

@@ -11,8 +11,8 @@ import pytest
 
 from flagperf_driver.node.logs.drawings import FirstAndLast, LoggedDrawings, drawings
 from flagperf_driver.training.steps import MOST_PIXELS
-from pytest_flagperf.report.page import drawings as page
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf_page import drawings as page
 from tests.helpers.results_help import recorded
 
 RECORD: dict[str, Any] = {

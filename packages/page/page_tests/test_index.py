@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from page_tests.test_page import ParsedPage
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from tests.helpers.command_line import Capture, output_of
 from tests.helpers.results_help import edit_json
 from tests.helpers.stored_runs import Change, add_case, dated, faster, finish, history, run_of
-from tests.report.page.test_page import ParsedPage
 
 
 def test_each_case_has_its_newest_run_and_its_trend(tmp_path: Path, capsys: Capture) -> None:

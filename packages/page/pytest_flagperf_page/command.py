@@ -11,12 +11,12 @@ import argparse
 from pathlib import Path
 
 from pytest_flagperf.commands import common
-from pytest_flagperf.report.page import page
 from pytest_flagperf.results.tables.runs import find_runs
 from pytest_flagperf.stored import digests, write_text
 from pytest_flagperf.stored.layout import INDEX, PAGE
 
-from .page import standalone
+from . import page
+from .index import standalone
 
 EXAMPLE = "--all reports"
 

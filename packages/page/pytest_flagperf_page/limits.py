@@ -8,10 +8,11 @@ from html import escape
 from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.page.charts import Bar
 from pytest_flagperf.report.page.html import Number, items, table
-from pytest_flagperf.report.page.rows import Row
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.limits import COMPUTE, TOLERANCE, StepLimits, limits_of
 from pytest_flagperf.results.measured.outcome import Outcome
+
+from .rows import Row
 
 _MOST_PICTURES = 30
 _NOTE = (

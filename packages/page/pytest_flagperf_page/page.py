@@ -15,23 +15,7 @@ from typing import Any
 from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.samples import Samples
 from pytest_flagperf.kind import kind_of
-from pytest_flagperf.report.page import (
-    charts,
-    drawings,
-    limits,
-    machine,
-    pairs,
-    points,
-    profile,
-    sampled_charts,
-    step_times,
-    sweeps,
-    time_parts,
-    trends,
-)
-from pytest_flagperf.report.page.comparisons import comparisons
-from pytest_flagperf.report.page.failures import excerpts, failures, logs_shown
-from pytest_flagperf.report.page.headline import headline, machine_and_run
+from pytest_flagperf.report.page import charts, sampled_charts, step_times, time_parts, trends
 from pytest_flagperf.report.page.html import (
     Name,
     Number,
@@ -49,7 +33,6 @@ from pytest_flagperf.report.page.html import (
     style,
     table,
 )
-from pytest_flagperf.report.page.rows import RATES, Row, overview, row_of
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
 from pytest_flagperf.results.comparing.trend import Trend
@@ -67,6 +50,12 @@ from pytest_flagperf.stored import FormatError, layout
 from pytest_flagperf.stored.layout import OUTCOME, PLAN, round_folder
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir, case_folders, rounds_of
+
+from . import drawings, limits, machine, pairs, points, profile, sweeps
+from .comparisons import comparisons
+from .failures import excerpts, failures, logs_shown
+from .headline import headline, machine_and_run
+from .rows import RATES, Row, overview, row_of
 
 TARGET_BYTES = 2_500_000
 """The target size of the page; with many cases the charts have fewer points."""
@@ -86,7 +75,6 @@ FIRST = (
     "cost_per_million",
 )  # fmt: skip
 """The figures after the metric of the suite; all others are folded."""
-MAX_SERIES_BYTES = 192 * 1024
 _MIN_LOG_BYTES = 8 * 1024
 
 
@@ -98,7 +86,7 @@ class Detail:
     """The maximum number of points of a line."""
     samples: int = 1200
     """The maximum number of points of all lines in a chart of hosts, devices or ranks."""
-    bytes: int = MAX_SERIES_BYTES
+    bytes: int = sampled_charts.MAX_SERIES_BYTES
     """The bytes that are read of a file of samples, and of all rank logs of a round; of longer files, parts."""
 
     def per_line(self, lines: int) -> int:
