@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Mapping, Sequence
 
 from flagperf_driver.node import processes
+from flagperf_driver.node.agent import log_bound
 from flagperf_driver.node.agent.connections import Message, error_message
 from flagperf_driver.node.folder import SUMMARY, is_agents_own, walk
 
@@ -112,6 +113,7 @@ def _memory_file() -> int:
 
 def pack(folder: Path, handle: int, limits: LogLimits) -> dict[str, Any]:
     """Write the round's files into the open file; return its size and checksum, or why the logs are not packed."""
+    log_bound.join(folder)
     refusal = _refusal(folder, limits)
     if refusal:
         return {"refused": refusal}

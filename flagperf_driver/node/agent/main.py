@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Callable
 
 from flagperf_driver.node import device_lease, processes
-from flagperf_driver.node.agent import caches
+from flagperf_driver.node.agent import caches, log_bound
 from flagperf_driver.node.agent.archive import Archive, LogLimits, pack, pack_summary
 from flagperf_driver.node.agent.connections import ControllerLink, Message, MessageConnection, error_message
 from flagperf_driver.node.agent.container import Container
@@ -222,6 +222,7 @@ class AgentRound:
         shared_memory.remove(self._started_ns)
         if self._ranks is not None:
             self._ranks.close()
+        log_bound.join(self.folder.path)
         self._reaper.dismiss()
         self._release()
         self.over = True

@@ -12,11 +12,13 @@ from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Sequence
 from flagperf_driver import events, layout, perflog
 from flagperf_driver.heartbeat import DONE, PHASES, TRAIN, Beat, read_heartbeat
 from flagperf_driver.node import silence
+from flagperf_driver.node.agent.log_bound import LogBound
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.milestones import MILESTONES, Milestones, Moment
 
 _FINAL_EVENTS = (events.FAILED, events.FINISHED)
 _READ_BYTES = 1 << 22
+_MOST_READS = 8  # at a time
 _TAIL_BYTES = 1 << 16
 _RECENT_BEATS = 120  # the number of beats, about a minute, from which a rank's pace is computed
 _FEWEST_STEPS = 20
@@ -32,30 +34,31 @@ class LogTail:
     ) -> None:
         self._path = path
         self._reader = perflog.Reader(events=events)
-        self._offset = 0
+        self.offset = 0
         self._show = show
         self._partial_line = b""
         self.at_the_end = False  # whether the last read reached the end of the log
 
     def new(self, to_the_end: bool = False) -> Iterator[perflog.Record]:
-        """Read at most 4 MiB of the log, so that the agent stays responsive; with ``to_the_end`` all of it."""
-        data = self._read()
-        yield from self._reader.feed(data)
-        while to_the_end and data:
-            data = self._read()
-            yield from self._reader.feed(data)
+        """Read at most 32 MiB of the log, so that the agent stays responsive; with ``to_the_end`` all of it."""
+        reads = 0
+        while reads == 0 or not self.at_the_end:
+            yield from self._reader.feed(self._read())
+            reads += 1
+            if reads == _MOST_READS and not to_the_end:
+                break
         if to_the_end:
             yield from self._reader.close()
 
     def _read(self) -> bytes:
         try:
             with self._path.open("rb", buffering=0) as log:
-                log.seek(self._offset)
+                log.seek(self.offset)
                 data = log.read(_READ_BYTES) or b""
         except OSError:
             data = b""
         self.at_the_end = len(data) < _READ_BYTES
-        self._offset += len(data)
+        self.offset += len(data)
         if self._show is not None:
             *lines, self._partial_line = (self._partial_line + data).split(b"\n")
             if lines:
@@ -96,6 +99,7 @@ class FollowedRank:
         self._log = messages.folder.path / layout.rank_log(rank)
         events_to_read = None if every_record else {*_FINAL_EVENTS, *MILESTONES}
         self._tail = LogTail(self._log, events_to_read, self._show if show else None)
+        self._bound: LogBound | None = LogBound(self._log)
         self.heartbeat = RankHeartbeat(messages.folder.path / f"rank{rank}.progress")
         with suppress(OSError):  # a heartbeat file of an earlier round would look like a sign of life of this one
             self.heartbeat.path.unlink()
@@ -113,6 +117,12 @@ class FollowedRank:
                 self._messages.send({"type": "perflog", "rank": self.rank, **message})
         if self._tail.at_the_end:
             self.milestones.read_completely(begin)
+        if self._bound is not None:
+            try:
+                self._bound.apply(self._tail.offset)
+            except OSError as error:
+                self._bound = None
+                self._messages.warning(f"{self._log.name} will have all output of its rank: {error.strerror}")
 
     def last_lines(self) -> list[str]:
         """Return the log's last lines."""

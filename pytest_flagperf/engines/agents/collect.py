@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TypeVar
 
+from flagperf_driver.node.agent import log_bound
 from flagperf_driver.node.agent.archive import LogLimits
 from flagperf_driver.node.folder import SUMMARY
 from flagperf_driver.node.logs.summary import LongFile, Request
@@ -68,6 +69,7 @@ def collect(agents: Agents, directory: Path, *, failed: bool) -> Collected:
     """Fetch the logs, or summaries of them, from all other hosts into the round's directory."""
     for agent in agents.all:  # a rank may write any file
         _remove_file(agent.folder / SUMMARY)
+        log_bound.join(agent.folder)  # of an agent on this machine that died
     remote = [agent for agent in agents.all if not agent.host.is_local and agent.is_started]
     if failed or len(agents.all) <= agents.limits.max_whole_hosts:
         return Collected(_on_each(remote, partial(_fetch_logs, agents)))
