@@ -112,7 +112,12 @@ def is_alive(file: Path) -> bool:
     return False
 
 
+DEAF = "import os, time\nstarted_by = os.getppid()\nwhile os.getppid() == started_by: time.sleep(0.1)"
+"""A program that does not read what it is sent."""
+
+
 def talk(channel: Channel, *, sends: bool) -> None:
+    """Send or receive without end."""
     while sends:  # more than the pipes and the window hold
         channel.send({"data": "x" * 300_000})
     while channel.receive(30) is not None:
@@ -124,8 +129,7 @@ def test_a_frozen_host_is_lost_whatever_is_under_way(way: str, monkeypatch: pyte
     monkeypatch.setattr(silence, "LINK_S", 0.5)
     monkeypatch.setattr(silence, "PING_S", 0.2)
     host = ByCommand()
-    deaf = "import os, time\nstarted_by = os.getppid()\nwhile os.getppid() == started_by: time.sleep(0.1)"
-    program = {"from the host": ["yes", "{}"], "to the host": [sys.executable, "-c", deaf]}.get(way, ["cat"])
+    program = {"from the host": ["yes", "{}"], "to the host": [sys.executable, "-c", DEAF]}.get(way, ["cat"])
     channel = host.open(program)
     host.commands[-1].send_signal(signal.SIGSTOP)
     try:

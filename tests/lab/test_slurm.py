@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from pytest_flagperf.hosts import HostLost, silence
 from pytest_flagperf_slurm.config import SlurmConfig
-from pytest_flagperf_slurm.jobs_and_nodes import SlurmError
+from pytest_flagperf_slurm.host import hosts_of
+from pytest_flagperf_slurm.jobs_and_nodes import SlurmError, read_job
 from pytest_flagperf_slurm.request import JobRequest, submit
 from tests.helpers.waiting import until
+from tests.hosts.test_stream import DEAF, talk
 from tests.lab.lab import PYTHON, Lab
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs, require
 from tests.lab.runs import ClusterToy, assert_nothing_left
@@ -255,3 +258,29 @@ def test_a_full_queue_is_named(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) ->
     finally:
         slurm.restart_controller()
         slurm.command("scancel", number)
+
+
+@pytest.mark.parametrize("nodes", [1, 2], ids=["own srun", "one srun"])
+@pytest.mark.parametrize("program", [["yes", "{}"], [str(PYTHON), "-c", DEAF]], ids=["from the node", "to the node"])
+def test_a_frozen_node_is_lost_while_data_are_under_way(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch, program: list[str], nodes: int
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+    monkeypatch.setattr(silence, "LINK_S", 4.0)
+    number = slurm.allocate(f"--nodes={nodes}")
+    job = read_job(number)
+    node = next(host for host in slurm.hosts if host.name == job.nodes[-1])
+    hosts = hosts_of(job, str(PYTHON), own=False, report=[])
+    try:
+        channel = hosts[-1].open(program)
+        assert {host.run(["hostname"], timeout_s=30).code for host in hosts} == {0}
+        node.freeze()
+        with pytest.raises(HostLost, match=f"{node.name}: job {number}: the connection is lost: no sign of life for"):
+            talk(channel, sends=DEAF in program)
+        assert [host.run(["true"], timeout_s=30).code for host in hosts[:-1]] == [0] * (nodes - 1), "the other one"
+    finally:
+        node.thaw()
+        for host in hosts:
+            host.close()
+        slurm.command("scancel", number)
+        slurm.recover()
