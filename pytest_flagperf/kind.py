@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.results.verdicts.case_result import CaseResult
     from pytest_flagperf.running.forecast import DurationEstimate
+    from pytest_flagperf.selection import Selected
     from pytest_flagperf.stored.plan import StoredPlan
 
 _OWN = "pytest_flagperf.kinds"
@@ -139,6 +140,10 @@ class Kind:
     def describe(self, plan: Plan) -> CaseWords:
         """Return what --plan says of a case, beside what it says of all."""
         raise NotImplementedError
+
+    def source(self, plan: Plan, chosen: Sequence[Selected]) -> Selected | None:  # noqa: ARG002
+        """Return the training of the same run whose weights a case with a ``case_key`` reads, if it reads any."""
+        return None
 
     def estimate(self, plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:  # noqa: ARG002
         """Return how long a round takes, or what would have to be declared to know it."""

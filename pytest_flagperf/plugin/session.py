@@ -159,7 +159,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if run is None or not runs_tests(session):
         return None
     if is_worker(session.config):
-        if requested_cases(session.items):
+        if requested := requested_cases(session.items):
+            run.requested = tuple(requested)
             run.start_progress(session.config.workerinput["workerid"])  # type: ignore[attr-defined]
         return None
     if not session.config.pluginmanager.has_plugin("dsession"):  # the workers of pytest-xdist collect

@@ -42,6 +42,7 @@ class Rounds:
         directory: RunDirectory,
         records: Records,
         restarts: Restarts,
+        source_of: Callable[[Selected], Selected | None] = lambda _: None,
     ) -> None:
         self.measured: dict[tuple[Selected, int], Outcome] = {}
         self.not_recorded: dict[tuple[Selected, int], WriteError] = {}
@@ -50,6 +51,7 @@ class Rounds:
         self._directory = directory
         self._records = records
         self._restarts = restarts
+        self._source_of = source_of
 
     def outcome(self, selected: Selected, number: int) -> Outcome:
         """Return the outcome of a round, and run the round first if needed; WriteError if it could not be recorded."""
@@ -65,6 +67,8 @@ class Rounds:
         return self.measured[key]
 
     def _outcome(self, selected: Selected, number: int) -> Outcome:
+        if (source := self._source_of(selected)) is not None:
+            self.outcome(source, 1)
         plan = self._plan_of(selected)
         self._directory.reserve()
         folder = self.folder(selected, number)

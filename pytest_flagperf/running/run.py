@@ -140,7 +140,7 @@ class Run:
 
         settings = self.settings
         restarts = Restarts(settings.restarts, settings.restart_wait, settings.fewest_hosts)
-        return Rounds(self.plan, self.engine, self.directory, self.records, restarts)
+        return Rounds(self.plan, self.engine, self.directory, self.records, restarts, self._sources.get)
 
     @cached_property
     def scaling(self) -> ScalingRounds:
@@ -160,14 +160,34 @@ class Run:
             values = selected.suite.scales[selected.scale].preflight
             return self._new_plan(selected, values, f"preflight of {selected.suite.name}")
         if selected not in self._plans:
-            settings = self._settings_for(selected.suite) if self.settings.set else ()
-            self._plans[selected] = self._new_plan(selected, settings, self.settings.sources["set"])
+            self._plans[selected] = self._with_weights(selected, self._own_plan(selected))
         return self._plans[selected]
+
+    def _own_plan(self, selected: Selected) -> Plan:
+        settings = self._settings_for(selected.suite) if self.settings.set else ()
+        return self._new_plan(selected, settings, self.settings.sources["set"])
+
+    def _with_weights(self, selected: Selected, plan: Plan) -> Plan:
+        """Return the plan with the folder of the weights that a case of the run trains and another one reads."""
+        if (source := self._sources.get(selected)) is not None:
+            folder = self.plan(source).config["checkpoint_dir"]
+            return plan.with_values("this run", weights_dir=folder, weights_of_run=str(source.case))
+        if selected in self._sources.values() and not plan.config["checkpoint_dir"]:
+            if not self.settings.starts_nothing:
+                self.directory.reserve()  # its name may change until then
+            return plan.with_values("this run", checkpoint_dir=str(self.directory.path.resolve() / layout.WEIGHTS))
+        return plan
+
+    @cached_property
+    def _sources(self) -> Mapping[Selected, Selected]:
+        """The trainings of this run by the cases that read their weights; only of this machine."""
+        chosen = runnable(self.requested) if is_local(self.engine) else []
+        plans = ((one, self._own_plan(one)) for one in chosen if one.suite.case_key)
+        return {one: source for one, plan in plans if (source := kind_of(plan).source(plan, chosen)) is not None}
 
     def _settings_for(self, suite: Suite) -> Sequence[str]:
         """Return --set without the keys that only suites of other kinds have, if the run has such a suite."""
-        # The workers of pytest-xdist know no requested cases; their controller has checked the settings.
-        suites = {one.suite for one in runnable(self.requested)} or {*self.catalog.suites.values()}
+        suites = {one.suite for one in runnable(self.requested)}
         others = {key for one in suites if one.kind != suite.kind for key in self._keys_of(one)}
         others -= self._keys_of(suite)
         return [item for item in self.settings.set if item.partition("=")[0] not in others]

@@ -27,6 +27,9 @@ LIVE, LIVE_SUFFIX = "live", ".jsonl"
 CONTROLLER = "controller"
 """The name of pytest's own process; workers of pytest-xdist have names such as gw0."""
 
+WEIGHTS = "weights"
+"""The folder with the checkpoints of trainings whose weights other cases of the run read."""
+
 
 def live_file(process: str) -> str:
     return f"{process}{LIVE_SUFFIX}"
@@ -130,6 +133,7 @@ FILES: Mapping[str, Mapping[str, str]] = {
         TABLE: "one row for each round",
         SUMS: "the SHA-256 of results.json and of all files that it is made from, as sha256sum writes them",
         OPTIONS: "the options of the run, without secrets, for --resume",
+        f"{WEIGHTS}/": "the checkpoints of trainings that other cases of the run serve",
         LEFT_OUT: "the hosts and devices that were left out, and why",
         f"{LIVE}/{CONTROLLER}{LIVE_SUFFIX}, {LIVE}/gw<X>{LIVE_SUFFIX}": (
             "what happens while the run runs, written by pytest and its workers; flagperf watch reads it"

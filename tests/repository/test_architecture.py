@@ -302,7 +302,8 @@ def needed_packages(path: Path) -> list[str]:
 
 PUBLIC = {
     "__version__", "case", "catalog", "commands", "config", "engines", "hooks", "hosts", "kind", "kinds", "packages",
-    "plan", "printable", "problems", "progress", "report", "results", "runtime", "settings", "stored", "typed",
+    "plan", "printable", "problems", "progress", "report", "results", "runtime", "selection", "settings", "stored",
+    "typed",
 }  # fmt: skip
 """The parts of the harness that the packages of packages/ may import."""
 

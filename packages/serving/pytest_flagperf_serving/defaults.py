@@ -6,7 +6,8 @@ from __future__ import annotations
 weights_of = ""  # the training of the served model, with or without the shape of its case: llama31_8b:pytorch:1x2
 case_settings: list[str] = []  # settings of a training in the round, as in ["max_steps=120"]
 case_config: dict[str, object] = {}  # the training's config, which the harness sets
-
+weights_dir = ""  # the harness sets both if the run trains this model before
+weights_of_run = ""  # the case of that training
 throughput_only = False  # --synthetic sets it
 
 # -- the load ------------------------------------------------------------------------------------------------

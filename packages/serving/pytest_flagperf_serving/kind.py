@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts.case_result import CaseResult
+    from pytest_flagperf.selection import Selected
     from pytest_flagperf.stored.plan import StoredPlan
 
 _VERDICTS = f"{__package__}.verdicts"
@@ -41,7 +42,8 @@ class ServingKind(MeasurementKind):
             f"{_VERDICTS}:accurate",
             rounds="measurements",
             verdicts={
-                "accurate": "the engine's tokens and log perplexity are those of the model without the engine",
+                "accurate": "the engine's tokens are those of the model without the engine",
+                "as_trained": "served as trained: the engine's log perplexity is that of the training's evaluation",
                 "under_load": "answers among the timed ones are as right as those without load",
             },
             advice="compare the engine's precision and its version with those of a run that was accurate",
@@ -72,6 +74,11 @@ class ServingKind(MeasurementKind):
         from .plan import problems
 
         return resolved, list(problems(shape, resolved.config))
+
+    def source(self, plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
+        from .plan import training
+
+        return training(plan, chosen)
 
     def describe(self, plan: Plan) -> CaseWords:
         weights = "random weights" if plan.synthetic else "trained weights"

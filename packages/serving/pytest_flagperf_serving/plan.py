@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf.case import Shape
+from pytest_flagperf.plan import Plan
+from pytest_flagperf.runtime import runtimes
+
+from .suite import WEIGHTS_OF
+
+if TYPE_CHECKING:
+    from pytest_flagperf.selection import Selected
+
+
+def training(plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
+    """Return the training of the run whose weights a case serves; None if it trains its model itself.
+
+    Containers do not see the folder of the run.
+    """
+    if plan.synthetic or runtimes()[plan.runtime].uses_images:
+        return None
+    expected = plan.config[WEIGHTS_OF], plan.vendor, plan.scale, plan.case.hardware
+    for one in chosen:
+        found = f"{one.suite.name}:{one.case.shape}", one.vendor.name, one.scale, one.case.hardware
+        if found == expected and not (one.throughput_only or one.case.variant):
+            return one
+    return None
 
 
 def problems(shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:

@@ -37,12 +37,7 @@ def accurate(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
             yield Verdict("accurate", True, "not judged: random weights", "trained weights", judged=False)
             continue
         yield _agrees(outcome, "accurate right_tokens", "right_tokens", "tokens as chosen without the engine")
-        yield _agrees(
-            outcome,
-            "accurate perplexity_agreement",
-            "perplexity_agreement",
-            "agreement with the trainer's log perplexity",
-        )
+        yield _as_trained(outcome)
         yield _agrees(
             outcome, "under_load", "right_under_load", "tokens as chosen without the engine, among timed ones"
         )
@@ -58,6 +53,12 @@ def served(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
             yield from _scales(outcome)
             yield from _client(outcome)
             yield from _rates(outcome)
+
+
+def _as_trained(outcome: Outcome) -> Verdict:
+    """Judge whether the evaluation by the engine is that of the training, of the same run or in the round."""
+    by = next((point.facts["by"] for point in outcome.points if point.facts.get("by")), "the training in the round")
+    return _agrees(outcome, "as_trained", "perplexity_agreement", f"agreement with the log perplexity of {by}")
 
 
 def _agrees(outcome: Outcome, name: str, figure: str, about: str) -> Verdict:

@@ -40,7 +40,7 @@ CONFIG = {
 class FormulaModel:
     """What a suite brings, for the server of the formula."""
 
-    name, vocabulary = formula.NAME, formula.VOCABULARY
+    name, vocabulary, trained_by = formula.NAME, formula.VOCABULARY, "m:engine:CPU:1:1:1"
 
     def __init__(self, fault: str) -> None:
         self._fault, self.log_perplexity = fault, 0.0
@@ -141,7 +141,7 @@ def test_all_times_of_each_request_are_stored(healthy: tuple[Outcome, Path]) -> 
 @pytest.mark.parametrize(
     ("fault", "expected", "words"),
     [
-        ("wrong", {"accurate right_tokens", "accurate perplexity_agreement", "under_load"}, "are invalid"),
+        ("wrong", {"accurate right_tokens", "as_trained", "under_load"}, "are invalid"),
         ("shorter", {"accurate right_tokens", "answered", "under_load"}, "the answer has 8 tokens; expected 16"),
         ("cached", {"computed"}, "the server keeps answers"),
         ("worse", {"under_load"}, "among timed ones; the figures of this round are invalid"),
@@ -223,5 +223,5 @@ def test_random_weights_are_not_judged(tmp_path: Path, monkeypatch: pytest.Monke
     assert failed(outcome) - {"client"} == set()
     assert not judged(outcome)["accurate"].judged
     assert failed(outcome_of(points)) - {"client"} == {
-        "accurate right_tokens", "accurate perplexity_agreement", "under_load",
+        "accurate right_tokens", "as_trained", "under_load",
     }, "trained weights without a judgement are not accurate"  # fmt: skip

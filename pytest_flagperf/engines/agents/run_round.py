@@ -294,7 +294,7 @@ class RoundOrders:
             "clear_caches": options.clear_caches,
             "show": self.agents.is_noted and has_subscriber("log"),  # send every line of the ranks' logs
             "vendor_code": any(addition.runs_code for addition in plan.additions),
-            "writable": [folder] if (folder := plan.config.get("checkpoint_dir")) else [],
+            "writable": [folder for key in ("checkpoint_dir", "weights_dir") if (folder := plan.config.get(key))],
             "hidden": list(options.hidden),
             **deadlines,
             "grace_s": GRACE_S,

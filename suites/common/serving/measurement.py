@@ -52,6 +52,8 @@ class Model(Protocol):
     vocabulary: int
     texts: Sequence[Sequence[int]]
     """Held-out texts; their begins are the prompts of requests whose answers are judged."""
+    trained_by: str
+    """The training of the same run whose weights these are; empty if they come from this round."""
     log_perplexity: float | None
     """Of all texts, by the trainer's own evaluation; None if the weights come from no training."""
 
@@ -163,7 +165,7 @@ class Serving(Measurement):
                 # The server that is farthest from the trainer counts.
                 losses = [await self._log_perplexity(client) for client in clients]
                 loss = max(losses, key=lambda one: abs(one - expected))
-                self._facts = {**self._facts, "log_perplexity": loss, "trained": expected}
+                self._facts = {**self._facts, "log_perplexity": loss, "trained": expected, "by": self._model.trained_by}
                 found["perplexity_agreement"] = max(0.0, 1 - abs(loss / expected - 1))
         return found
 

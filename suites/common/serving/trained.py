@@ -17,6 +17,8 @@ from common.training.program import context_of, steps_of
 from flagperf_driver.pytorch import Context, Steps, distributed, parts
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import epoch_batches, preparation
+from flagperf_driver.pytorch.states import model_weights
+from flagperf_driver.training.checkpoint import stored_checkpoint
 
 
 class TrainedModel:
@@ -28,8 +30,17 @@ class TrainedModel:
         training = context_of(ctx, config.weights_of)
         steps = steps_of(training.suite_dir)
         built = parts.build(training, steps, steps)
-        self.log_perplexity = None if ctx.synthetic else _train(training, steps, built)
-        self.model: Decoder = distributed.unwrap(built.model).eval().requires_grad_(requires_grad=False)
+        self.model: Decoder = distributed.unwrap(built.model)
+        self.trained_by: str = config.weights_of_run
+        """The training of the same run whose weights are served; empty if they come from this round."""
+        if self.trained_by:
+            checkpoint, record = stored_checkpoint(config.weights_dir, self.trained_by, 1)
+            published.load(self.model, model_weights(checkpoint))
+            self.model.to(ctx.device)
+            self.log_perplexity = record["evaluation"]["metrics"]["log_perplexity"]
+        else:
+            self.log_perplexity = None if ctx.synthetic else _train(training, steps, built)
+        self.model.eval().requires_grad_(requires_grad=False)
         self.name = training.suite_dir.parent.name
         self.vocabulary: int = training.config.vocab_size
         length = training.config.max_seq_length
