@@ -422,7 +422,7 @@ def _variants(
     variants = [case.variant] if case.variant else query.variants
     base = _selected(case.without_variant, suite, vendor, data, query)
     # A problem that the case has without its variant is an error of the run.
-    known = _config_problems(base, query) if any(variants) else []
+    known = _config_problems(base, query) if any(variants) and not base.unsupported else []
     for variant in variants:
         selected = _selected(replace(case, variant=variant), suite, vendor, data, query) if variant else base
         if variant and not selected.unsupported:

@@ -280,9 +280,10 @@ def test_values_that_only_some_cases_support_leave_the_others_out_with_the_reaso
     write_config(tmp_path, folder="other-pytorch")
     base = tmp_path / "suites/other/pytorch/config/_base.py"
     base.write_text(base.read_text().replace("width = 64\n", "").replace("ratio", "share"))
-    mutable = base.with_name("mutable_params.py")
-    mutable.write_text('mutable_params = ["share"]\n')
+    base.with_name("mutable_params.py").write_text('mutable_params = ["share"]\n')
+    write_suite(tmp_path, "none", "paddle")  # a framework that the vendor does not have
     reasons = {str(one.case): one.unsupported for one in swept(tmp_path, "width=8,16").cases}
+    assert all(reasons.pop(f"none:paddle:X9:1:8:1:width-{width}") for width in (8, 16))
     assert reasons == {
         f"{SWEPT}:width-8": None,
         f"{SWEPT}:width-16": None,

@@ -75,7 +75,6 @@ def check_values_and_products_are_torchaos() -> None:
         scale = per_tensor_amax_to_scale(values.abs().max())
         theirs = NVFP4Tensor.to_nvfp4(values, per_tensor_scale=scale).dequantize(torch.float32)
         assert torch.equal(nvfp4(values), theirs)
-        assert not torch.equal(nvfp4(values, square=True), theirs)
     x, weight, gradient = (drawn(*shape) for shape in ((64, 128), (32, 128), (64, 32)))
     results = []
     for multiply in (
