@@ -141,6 +141,7 @@ class Loop:
             try:
                 result = self._timed(point, limits) if work else Measured(point, {}, 0.0)
                 seconds = result.seconds if point.seconds is None else result.sustained
+                self.measurement.check(point)
                 facts = self.measurement.facts()
                 figures = self.measurement.figures(point, math.nan if seconds is None else seconds)
             finally:

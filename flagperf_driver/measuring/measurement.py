@@ -39,11 +39,7 @@ class Measurement(ABC):
 
     @abstractmethod
     def work(self, point: Point) -> Mapping[str, float]:
-        """Return the work of one iteration by the name of its figure, in FLOPs or bytes.
-
-        The loop calls this method before ``prepare``, to predict the time of the point. Without work, the loop times
-        nothing: ``prepare`` finds what ``figures`` returns.
-        """
+        """Return the work of one iteration by figure, also before ``prepare``; without work, nothing is timed."""
 
     @abstractmethod
     def prepare(self, point: Point) -> None:
@@ -52,6 +48,9 @@ class Measurement(ABC):
     @abstractmethod
     def run(self, iterations: int) -> None:
         """Submit the work of so many iterations to the device; wait for nothing."""
+
+    def check(self, point: Point) -> None:  # noqa: B027 - a new suite may have none
+        """Raise an error if the work of a point was not done; called after its last iteration, which is not timed."""
 
     def figures(self, point: Point, seconds: float) -> Mapping[str, float]:
         """Return the figures of a point in base units, from the time of one iteration; NaN if nothing was timed."""

@@ -403,7 +403,7 @@ def named_imports(path: Path) -> Iterator[str]:
 def of_a_framework(common: Path) -> list[str]:
     """The files that import a framework, except those of steps and of models, and tests."""
     exempt = {
-        "steps.py", "augment.py", "networks.py", "causal.py", "decoder.py", "experts.py", "mixture.py",
+        "answers.py", "steps.py", "augment.py", "networks.py", "causal.py", "decoder.py", "experts.py", "mixture.py",
         "sink_attention.py", "chunked_loss.py", "tensor_plan.py", "trained.py", "published.py",
         "continuous_batching.py", "program.py", "low_precision.py", "tests",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Dense matrix products of random data, by precision and size."""
+"""Dense matrix products of random data, by precision and size, checked by rows of the products times a vector."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from common.measuring.answers import SHIFTS, Array, Numbers, Samples, signs
 
 from flagperf_driver.driver import Config
 from flagperf_driver.measuring.measurement import Measurement, Point
@@ -23,6 +24,8 @@ USUAL = ("fp32", "bf16", "fp16")
 SUSTAINED = ("bf16", "fp16", "tf32", "fp32")
 """What a training computes in; the first of them that is measured is sustained."""
 _TRIAL = 64
+_ALLOWED = {"fp64": 1e-10, "fp32": 1e-4, "tf32": 5e-3, "bf16": 2e-2, "fp16": 2e-2, "fp8": 5e-2, "int8": 0.0}
+"""The largest error of a row, as a share of it: above the rounding of its precision, below that of a lower one."""
 
 
 class Computation(Measurement):
@@ -30,7 +33,7 @@ class Computation(Measurement):
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._multiply: Callable[[], object] = lambda: None
+        self._product: Product | None = None
         self._precisions = self._on_every_rank([precision for precision in self._asked() if self._works(precision)])
 
     def points(self) -> Iterator[Point]:
@@ -49,15 +52,20 @@ class Computation(Measurement):
         return {f"matmul_{figure}": 2.0 * point.values["size"] ** 3}
 
     def prepare(self, point: Point) -> None:
-        self._multiply = self._product(point.values["precision"], point.values["size"])
+        self._product = Product(self._ctx, point.values["precision"], point.values["size"])
 
     def run(self, iterations: int) -> None:
-        multiply = self._multiply
+        assert self._product is not None
+        multiply = self._product.multiply
         for _ in range(iterations):
             multiply()
 
+    def check(self, point: Point) -> None:
+        assert self._product is not None
+        self._product.check(f"rank {self._ctx.rank}: matrix product {point.name}")
+
     def release(self) -> None:
-        self._multiply = lambda: None
+        self._product = None
 
     def _asked(self) -> list[str]:
         """Return the precisions of the config, else those whose peak the chip declares; fp32 always, and first."""
@@ -70,7 +78,7 @@ class Computation(Measurement):
     def _works(self, precision: str) -> bool:
         """Return True if the device multiplies in this precision; raise an error if the config asks for it."""
         try:
-            self._product(precision, _TRIAL)()
+            Product(self._ctx, precision, _TRIAL).multiply()
             self._ctx.hooks.synchronize(self._ctx.device)
         except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:
             problem = f"torch {torch.__version__} cannot multiply in {precision} on {self._ctx.device.type}: {error}"
@@ -88,25 +96,52 @@ class Computation(Measurement):
             print(f"{', '.join(lost)}: not measured, because another rank cannot measure it")
         return [precision for precision in precisions if precision not in lacking]
 
-    def _product(self, precision: str, size: int) -> Callable[[], object]:
-        """Return a call that multiplies two random matrices."""
-        device, config = self._ctx.device, self._ctx.config
+
+class Product:
+    """A product of a matrix of random numbers by another one, from the next row on in each iteration."""
+
+    def __init__(self, ctx: Context, precision: str, size: int) -> None:
         lowered = "tf32" if precision == "tf32" else "fp32"
-        self._ctx.hooks.settings(device, Config({**config.as_dict(), "precision": lowered}))
-        if precision == "int8":
-            whole = [torch.randint(-128, 128, (size, size), dtype=torch.int8, device=device) for _ in range(2)]
-            return _into(torch._int_mm, whole[0], whole[1].t())
-        dtype = getattr(torch, TYPES[precision])
-        exact = torch.float64 if dtype is torch.float64 else torch.float32
-        left, right = (torch.randn(size, size, device=device, dtype=exact).to(dtype) for _ in range(2))
-        if precision == "fp8":
-            one = torch.ones((), device=device)
-            options: dict[str, Any] = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16}
-            # Tensor cores of some chips accept fp8 only with the right matrix by columns, as a layer's weight is.
-            return functools.partial(torch._scaled_mm, left, right.t(), use_fast_accum=True, **options)
-        return _into(torch.mm, left, right)
+        ctx.hooks.settings(ctx.device, Config({**ctx.config.as_dict(), "precision": lowered}))
+        dtype, self._size, self._precision = getattr(torch, TYPES[precision]), size, precision
+        self._left, self._right = (Numbers([ctx.seed, ctx.rank, side], dtype) for side in range(2))
+        left, right = (
+            numbers.fill(torch.empty(rows * size, dtype=dtype, device=ctx.device)).view(-1, size)
+            for numbers, rows in ((self._left, size + SHIFTS - 1), (self._right, size))
+        )
+        # Some chips multiply these precisions only with the right matrix by columns, as a layer's weight is.
+        self._by_columns = precision in ("int8", "fp8")
+        lefts = [left[shift : shift + size] for shift in range(SHIFTS)]
+        self._calls = _calls(precision, lefts, right.t() if self._by_columns else right)
+        self._samples = Samples(ctx.device, size, size)
+
+    def multiply(self) -> None:
+        samples = self._samples
+        samples.after(self._calls[samples.iteration % SHIFTS](), self._size**2)
+
+    def check(self, work: str) -> None:
+        """Compare rows of the products, times a vector drawn now, with those of numpy in fp64."""
+        vector = signs(self._size)
+        rows = self._right.rows(self._size)
+        column: Array = (
+            sum(sign * row for sign, row in zip(vector, rows, strict=True))
+            if self._by_columns
+            else ([row @ vector for row in rows])
+        )
+        self._samples.check(
+            work,
+            lambda iteration, places: self._left.at(places + iteration % SHIFTS * self._size) @ column,
+            _ALLOWED[self._precision],
+            vector,
+        )
 
 
-def _into(multiply: Callable[..., torch.Tensor], left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
-    """Return a call that writes the product into the same matrix each time."""
-    return functools.partial(multiply, left, right, out=multiply(left, right))
+def _calls(precision: str, lefts: list[torch.Tensor], right: torch.Tensor) -> list[Callable[[], torch.Tensor]]:
+    """Return a call for each left matrix; all write their product into the same matrix, except with fp8."""
+    if precision == "fp8":
+        one = torch.ones((), device=right.device)
+        options: dict[str, Any] = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": True}
+        return [functools.partial(torch._scaled_mm, left, right, **options) for left in lefts]
+    multiply = torch._int_mm if precision == "int8" else torch.mm
+    product = multiply(lefts[0], right)
+    return [functools.partial(multiply, left, right, out=product) for left in lefts]

@@ -1,22 +1,33 @@
-"""Collective operations over sizes, and the bandwidth and latency between each pair of ranks."""
+"""Collective operations over sizes, and the bandwidth and latency between each pair of ranks; the data are checked."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 
 import bandwidth
+import numpy as np
 import torch
+from common.measuring.answers import SHIFTS, Array, Numbers, Samples
 from torch import distributed as dist
 
 from flagperf_driver.measuring.measurement import Measurement, Point
 from flagperf_driver.pytorch import Context
 
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 _BYTES = 4
 """Of a number: all data are fp32."""
 _IN_PROPORTION = 1 << 20
 """From this size on, the time of an operation is at most in proportion to the size; of less, the latency is most."""
+_BLOCK = 8191
+"""The numbers of a rank, over and over: every rank knows those of all ranks."""
+_LARGEST = 8
+_PAGE = 1024
+"""The numbers that a rank gives in an iteration begin so many later than in the one before."""
+_ALLOWED = 1e-4
+"""The largest error of sums, as a share: their order is free. All else must be equal."""
 
 
 class Interconnect(Measurement):
@@ -32,7 +43,7 @@ class Interconnect(Measurement):
             raise ValueError(f"operations: unknown operation {unknown[0]!r}; choose from {', '.join(OPERATIONS)}")
         unit = _BYTES * self._ranks
         self._sizes = sorted({max(unit, size // unit * unit) for size in self._config.sizes})
-        self._run: Callable[[int], None] = lambda _: None
+        self._exchange: Exchange | None = None
 
     def points(self) -> Iterator[Point]:
         for operation, size in itertools.product(self._config.operations, self._sizes):
@@ -73,90 +84,134 @@ class Interconnect(Measurement):
     def prepare(self, point: Point) -> None:
         operation, numbers = point.values["operation"], point.values["bytes"] // _BYTES
         if operation in OPERATIONS:
-            self._run = self._collective(operation, numbers)
+            self._exchange = Collective(self._ctx, operation, numbers)
         else:
-            self._run = self._exchange(operation, point.values["source"], point.values["target"], numbers)
+            pair = point.values["source"], point.values["target"]
+            self._exchange = Pair(self._ctx, *pair, numbers, answers=operation == "pair_latency")
         # The first call of an operation connects the ranks.
-        self._run(1)
+        self.run(1)
 
     def run(self, iterations: int) -> None:
-        self._run(iterations)
+        assert self._exchange is not None
+        self._exchange.run(iterations)
+
+    def check(self, point: Point) -> None:
+        assert self._exchange is not None
+        self._exchange.check(f"rank {self._rank}: {point.name}")
 
     def release(self) -> None:
-        self._run = lambda _: None
+        self._exchange = None
 
-    def _collective(self, operation: str, numbers: int) -> Callable[[int], None]:
-        whole = torch.empty(numbers, device=self._ctx.device)
-        part = torch.empty(numbers // self._ranks, device=self._ctx.device)
-        call, given, result = collective(operation, whole, part)
-        given.fill_(self._rank + 1)
-        call()
-        check(operation, result, self._rank, self._ranks)
-        # Sums of sums become infinite, as in nccl-tests; the time of an addition does not depend on the number.
-        given.uniform_()
 
-        def run(iterations: int) -> None:
+class Exchange:
+    """What this rank gives and gets; subclasses say what is expected."""
+
+    def __init__(self, ctx: Context, numbers: int) -> None:
+        self._ctx, self._rank, self._ranks = ctx, ctx.rank, ctx.world_size
+        self._of = functools.cache(lambda rank: Numbers([ctx.seed, rank], torch.float32, length=_BLOCK, whole=_LARGEST))
+        self._numbers = numbers
+        self._samples = Samples(ctx.device)
+
+    def _given(self, numbers: int) -> list[torch.Tensor]:
+        """Return what this rank gives, by the number of the iteration modulo SHIFTS."""
+        array = torch.empty(numbers + (SHIFTS - 1) * _PAGE, device=self._ctx.device)
+        self._of(self._rank).fill(array)
+        return [array[shift * _PAGE :][:numbers] for shift in range(SHIFTS)]
+
+    def _from(self, rank: int, iteration: int, places: Array) -> Array:
+        return self._of(rank).at(places + iteration % SHIFTS * _PAGE)
+
+    def run(self, iterations: int) -> None:
+        raise NotImplementedError
+
+    def check(self, work: str) -> None:
+        raise NotImplementedError
+
+
+class Collective(Exchange):
+    """A collective operation, whose input differs by iteration.
+
+    An all-reduce and a broadcast write into their input. An all-reduce of its own result multiplies the result by the
+    number of ranks; it begins again from the input before a number becomes infinite.
+    """
+
+    def __init__(self, ctx: Context, operation: str, numbers: int) -> None:
+        super().__init__(ctx, numbers)
+        self._operation, self._part = operation, numbers // self._ranks
+        parts, whole = operation == "all_gather", operation == "all_reduce"
+        self._inputs = self._given(self._part if parts else numbers)
+        self._period = max(1, int(123 / math.log2(self._ranks))) if whole and self._ranks > 1 else 1
+        self._result = torch.zeros(self._part if operation == "reduce_scatter" else numbers, device=ctx.device)
+        calls = {
+            "all_gather": lambda given: dist.all_gather_into_tensor(self._result, given),
+            "reduce_scatter": lambda given: dist.reduce_scatter_tensor(self._result, given),
+            "all_to_all": lambda given: dist.all_to_all_single(self._result, given),
+            "broadcast": lambda given: dist.broadcast(given if self._rank == 0 else self._result, 0),
+            "all_reduce": lambda _: dist.all_reduce(self._result),
+        }
+        self._call = calls[operation]
+
+    def run(self, iterations: int) -> None:
+        samples, result = self._samples, self._result
+        sums, sender = self._operation == "all_reduce", self._operation == "broadcast" and self._rank == 0
+        for _ in range(iterations):
+            given = self._inputs[samples.iteration // self._period % SHIFTS]
+            if sums and samples.iteration % self._period == 0:
+                result.copy_(given)
+            self._call(given)
+            samples.after(given if sender else result, len(result))
+
+    def check(self, work: str) -> None:
+        sums = self._operation in ("all_reduce", "reduce_scatter")
+        self._samples.check(work, self._expected, _ALLOWED if sums else 0.0)
+
+    def _expected(self, iteration: int, places: Array) -> Array:
+        turn, repeated = divmod(iteration, self._period)
+        if self._operation == "broadcast":
+            return self._from(0, turn, places)
+        if self._operation in ("all_reduce", "reduce_scatter"):
+            begin = self._rank * self._part if self._operation == "reduce_scatter" else 0
+            total: Array = sum(self._from(rank, turn, begin + places) for rank in range(self._ranks))
+            return total * float(self._ranks) ** repeated
+        sources, within = np.divmod(places, self._part)
+        if self._operation == "all_to_all":
+            within += self._rank * self._part
+        got = [self._from(int(source), turn, place) for source, place in zip(sources, within, strict=True)]
+        return np.array(got)
+
+
+class Pair(Exchange):
+    """A rank sends to another one; with ``answers`` the target answers each message, else a stream of them."""
+
+    def __init__(self, ctx: Context, source: int, target: int, numbers: int, *, answers: bool) -> None:
+        super().__init__(ctx, numbers)
+        self._source, self._target, self._answers = source, target, answers
+        self._inputs = self._given(numbers) if self._rank in (source, target) else []
+        self._data = torch.zeros(numbers, device=ctx.device)
+        self._end = torch.zeros(1, device=ctx.device)
+        self._turn = 0
+
+    def run(self, iterations: int) -> None:
+        if self._inputs:
             for _ in range(iterations):
-                call()
-
-        return run
-
-    def _exchange(self, operation: str, source: int, target: int, numbers: int) -> Callable[[int], None]:
-        """Return what this rank does for a pair: with ``pair_latency`` the target answers each message."""
-        if self._rank not in (source, target):
-            return lambda _: None
-        data = torch.rand(numbers, device=self._ctx.device)
-        answers = operation == "pair_latency"
-        answer = torch.zeros_like(data) if answers else torch.zeros(1, device=self._ctx.device)
-
-        def run(iterations: int) -> None:
-            # A sender's calls return before the data have arrived: a stream of messages has an answer too.
-            turns, messages = (iterations, 1) if answers else (1, iterations)
-            for _ in range(turns):
-                for _ in range(messages):
-                    if self._rank == source:
-                        dist.send(data, target)
-                    else:
-                        dist.recv(data, source)
-                if self._rank == source:
-                    dist.recv(answer, target)
+                self._message(self._source, self._target)
+                if self._answers:
+                    self._message(self._target, self._source)
+                self._turn += 1
+            if not self._answers:
+                # A sender's calls return before the data have arrived: a stream of messages has an answer too.
+                if self._rank == self._target:
+                    dist.send(self._end, self._source)
                 else:
-                    dist.send(answer, source)
+                    dist.recv(self._end, self._target)
 
-        return run
+    def _message(self, source: int, target: int) -> None:
+        if self._rank == source:
+            dist.send(self._inputs[self._turn % SHIFTS], target)
+        else:
+            dist.recv(self._data, source)
+            self._samples.after(self._data, self._numbers)
 
-
-# -- collective operations -----------------------------------------------------------------------------------
-
-
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
-
-
-def collective(
-    operation: str, whole: torch.Tensor, part: torch.Tensor
-) -> tuple[Callable[[], object], torch.Tensor, torch.Tensor]:
-    """Return a call, its input and its output, from a tensor of the whole size and one of a rank's part."""
-    if operation == "all_gather":
-        return functools.partial(dist.all_gather_into_tensor, whole, part), part, whole
-    if operation == "reduce_scatter":
-        return functools.partial(dist.reduce_scatter_tensor, part, whole), whole, part
-    if operation == "all_to_all":
-        result = torch.empty_like(whole)
-        return functools.partial(dist.all_to_all_single, result, whole), whole, result
-    if operation == "broadcast":
-        return functools.partial(dist.broadcast, whole, 0), whole, whole
-    return functools.partial(dist.all_reduce, whole), whole, whole
-
-
-def check(operation: str, result: torch.Tensor, rank: int, ranks: int) -> None:
-    """Raise an error if a rank's result is wrong, where each rank's input was its number, counted from 1."""
-    every = {"all_reduce": ranks * (ranks + 1) / 2, "reduce_scatter": ranks * (ranks + 1) / 2, "broadcast": 1.0}
-    expected = [every[operation]] if operation in every else [source + 1.0 for source in range(ranks)]
-    for place, value in enumerate(expected):
-        part = result.view(len(expected), -1)[place]
-        low, high = part.min().item(), part.max().item()
-        if (low, high) != (value, value):
-            raise RuntimeError(
-                f"rank {rank}: wrong result of {operation} with {ranks} ranks: part {place + 1} of {len(expected)} has"
-                f" values from {low:g} to {high:g}; expected {value:g}"
-            )
+    def check(self, work: str) -> None:
+        other = self._source + self._target - self._rank
+        self._samples.check(work, lambda iteration, places: self._from(other, iteration, places))

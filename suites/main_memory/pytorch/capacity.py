@@ -34,16 +34,24 @@ _LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.u
 
 
 def allocated(
-    allocate: Callable[[int], Any], step: int, least: int, ceiling: int | None = None, most_s: float = math.inf
+    allocate: Callable[[int], Any],
+    step: int,
+    least: int,
+    ceiling: int | None = None,
+    most_s: float = math.inf,
+    check: Callable[[list[Any]], None] = lambda _: None,
 ) -> tuple[int, str]:
     """Allocate in steps that are halved after a failure; return the bytes, and what ended it: memory, ceiling or time.
 
-    ``allocate`` returns an object that keeps the memory, and raises an error if it gets no memory.
+    ``allocate`` returns an object that keeps the memory, and raises an error if it gets no memory. ``check`` gets all
+    of them.
     """
-    kept, total, ended_by, begin = [], 0, MEMORY, time.monotonic()
+    kept: list[Any] = []
+    total, ended_by, begin = 0, MEMORY, time.monotonic()
     while step >= least:
         if time.monotonic() - begin >= most_s:
-            return total, TIME
+            ended_by = TIME
+            break
         if ceiling is not None and total + step > ceiling:
             ended_by = CEILING
         else:
@@ -56,6 +64,7 @@ def allocated(
                     raise
                 ended_by = MEMORY
         step //= 2
+    check(kept)
     return total, ended_by
 
 

@@ -1,4 +1,7 @@
-"""Bandwidth of a device's memory by operation and size, and how much of the memory can be allocated."""
+"""Bandwidth of a device's memory by operation and size, and how much of the memory can be allocated.
+
+The contents of the arrays are checked.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 import capacity
 import torch
+from common.measuring.answers import SHIFTS, Array, Numbers, Samples, below
 
 from flagperf_driver.measuring.measurement import Measurement, Point
 from flagperf_driver.pytorch import Context, distributed
@@ -18,6 +22,11 @@ OPERATIONS = {"copy": (2, 2), "read": (1, 1), "write": (1, 1), "update": (1, 2)}
 
 A CPU also reads a line of memory before it writes a part of it. This is not counted, as in STREAM.
 """
+_PAGE = 1024
+"""The numbers of a page of memory: the data of the next iteration begin one page later."""
+_PLACES = 16
+_LARGEST = 8
+"""The numbers are whole and small, so that a sum in fp32 is exact in any order."""
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _BEYOND_CACHE = 4
 """An array of so many times the size of the last cache is not kept in it."""
@@ -26,11 +35,11 @@ _SMALLEST_SHARE = 8
 
 
 class MainMemory(Measurement):
-    """Arrays of random numbers in fp32, each one allocation that was written before."""
+    """Arrays of random whole numbers in fp32, each one allocation that was written before."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._call: Callable[[], object] = lambda: None
+        self._arrays: Arrays | None = None
         self._capacity: tuple[int, str] | None = None
 
     def points(self) -> Iterator[Point]:
@@ -55,14 +64,17 @@ class MainMemory(Measurement):
         if not point.values:
             self._capacity = self._allocated()
             return
-        operation, count = point.values["operation"], point.values["bytes"] // 4
-        arrays = [torch.rand(count, device=self._ctx.device) for _ in range(OPERATIONS[operation][0])]
-        self._call = _call(operation, arrays)
+        self._arrays = Arrays(self._ctx, point.values["operation"], point.values["bytes"] // 4)
 
     def run(self, iterations: int) -> None:
-        call = self._call
+        assert self._arrays is not None
+        call = self._arrays.call
         for _ in range(iterations):
             call()
+
+    def check(self, point: Point) -> None:
+        if self._arrays is not None:
+            self._arrays.check(f"rank {self._ctx.rank}: {point.name}")
 
     def figures(self, point: Point, seconds: float) -> Mapping[str, float]:
         if self._capacity is not None:
@@ -75,7 +87,7 @@ class MainMemory(Measurement):
         return {"ended_by": self._capacity[1]}
 
     def release(self) -> None:
-        self._call = lambda: None
+        self._arrays = None
         self._capacity = None
 
     def _memory(self) -> int:
@@ -102,22 +114,73 @@ class MainMemory(Measurement):
             capacity.DEVICE_LEAST,
             most,
             most_s,
+            _check_memory,
         )
         if empty_cache:
             empty_cache()
         return result
 
 
-def _call(operation: str, arrays: list[torch.Tensor]) -> Callable[[], object]:
-    first = arrays[0]
+class Arrays:
+    """The arrays of an operation, which differ by iteration."""
+
+    def __init__(self, ctx: Context, operation: str, count: int) -> None:
+        self._numbers = Numbers([ctx.seed, ctx.rank], torch.float32, whole=_LARGEST)
+        shifted = operation in ("copy", "read")
+        pages = (SHIFTS - 1) * _PAGE if shifted else 0
+        source = self._numbers.fill(torch.empty(count + pages, device=ctx.device))
+        self._sources = [source[shift * _PAGE :][:count] for shift in range(SHIFTS if shifted else 1)]
+        of_result = {"read": 1, "copy": count}.get(operation)
+        self._result = torch.zeros(of_result, device=ctx.device).squeeze() if of_result else source
+        self._operation, self._count = operation, count
+        self._samples = Samples(ctx.device)
+        self._work = _work(operation, self._sources, self._result)
+
+    def call(self) -> None:
+        samples = self._samples
+        self._work(samples.iteration)
+        samples.after(self._result, self._result.numel())
+
+    def check(self, work: str) -> None:
+        self._samples.check(work, self._expected)
+
+    def _expected(self, iteration: int, places: Array) -> Array | float:
+        first = iteration % SHIFTS * _PAGE
+        if self._operation == "copy":
+            return self._numbers.at(first + places)
+        if self._operation == "read":
+            return self._numbers.sum(first, first + self._count)
+        if self._operation == "write":
+            return places * 0 + _written(iteration)
+        return self._numbers.at(places) * (-1 if iteration % 2 == 0 else 1)
+
+
+def _work(operation: str, sources: list[torch.Tensor], result: torch.Tensor) -> Callable[[int], object]:
+    """Return a call that does the work of an iteration of this number."""
     if operation == "copy":
-        return lambda: arrays[1].copy_(first)
+        return lambda iteration: result.copy_(sources[iteration % SHIFTS])
     if operation == "read":
-        total = torch.empty((), device=first.device)
-        return lambda: torch.sum(first, 0, out=total)
+        return lambda iteration: torch.sum(sources[iteration % SHIFTS], 0, out=result)
     if operation == "write":
-        return lambda: first.fill_(1.5)
-    return first.neg_
+        return lambda iteration: result.fill_(_written(iteration))
+    return lambda _: result.neg_()
+
+
+def _written(iteration: int) -> float:
+    return iteration % SHIFTS + 0.5
+
+
+def _check_memory(parts: list[torch.Tensor]) -> None:
+    """Raise an error if parts of the allocated memory are the same memory: write all of them, then read places."""
+    for value, part in enumerate(parts):
+        part.fill_(value)
+    for value, part in enumerate(parts):
+        places = [below(len(part)) for _ in range(_PLACES)]
+        if wrong := {part[place].item() for place in places} - {value}:
+            raise RuntimeError(
+                f"capacity: part {value + 1} of {len(parts)} of the memory, of {len(part)} bytes, was overwritten: got"
+                f" {wrong.pop()}; expected {value}"
+            )
 
 
 def sizes_up_to(most: int, sizes: list[int], cache: int) -> list[int]:

@@ -1,4 +1,7 @@
-"""How fast a rank reads files that are not in the host's memory: in sequence, and at random places as a sampler."""
+"""How fast a rank reads files that are not in the host's memory: in sequence, and at random places as a sampler.
+
+What was read is checked: it is read again in another way.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import files
+import numpy as np
+import torch
+from common.measuring.answers import Array, Samples
 
 from flagperf_driver.measuring.measurement import Measurement, Point
 from flagperf_driver.pytorch import Context
@@ -45,6 +51,7 @@ class Storage(Measurement):
         self._places: list[tuple[files.Extent, int, int]] = []
         self._next = self._asked = self._reads = 0
         self._before: int | None = None
+        self._after: int | None = None
 
     def points(self) -> Iterator[Point]:
         config = self._ctx.config
@@ -67,6 +74,8 @@ class Storage(Measurement):
         self._reader = files.Reader(os.POSIX_FADV_RANDOM if at_random else os.POSIX_FADV_SEQUENTIAL)
         self._next = len(self._places)
         self._before, self._asked, self._reads = files.fetched(), 0, 0
+        self._samples = Samples(torch.device("cpu"))
+        self._bytes = torch.frombuffer(self._buffer, dtype=torch.uint8)
 
     def run(self, iterations: int) -> None:
         for _ in range(iterations):
@@ -76,7 +85,16 @@ class Storage(Measurement):
             extent, at, size = self._places[self._next]
             self._asked += self._reader.read(extent, at, self._buffer[:size])
             self._next += 1
+            self._samples.after(self._bytes, size)
         self._reads += iterations
+
+    def check(self, point: Point) -> None:
+        def again(read: int, places: Array) -> Array:
+            extent, at, _ = self._places[read % len(self._places)]
+            return np.fromfile(extent.path, np.uint8, len(places), offset=at + int(places[0]))
+
+        self._after = files.fetched()
+        self._samples.check(f"rank {self._ctx.rank}: {point.name}", again)
 
     def figures(self, point: Point, seconds: float) -> Mapping[str, float]:
         figures = {f"{point.values['order']}_read": self._asked / self._reads / seconds}
@@ -98,6 +116,7 @@ class Storage(Measurement):
         self._places = []
 
     def _share(self) -> float | None:
-        """Return the share of the bytes read since ``prepare`` that came from the storage; None if unknown."""
-        now = files.fetched()
-        return None if now is None or self._before is None else min(1.0, (now - self._before) / self._asked)
+        """Return the share of the bytes read until ``check`` that came from the storage; None if unknown."""
+        if self._after is None or self._before is None:
+            return None
+        return min(1.0, (self._after - self._before) / self._asked)

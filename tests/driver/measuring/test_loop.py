@@ -29,6 +29,11 @@ class Sized(FakeDevice):
         self.size = point.values["size"]
         self.calls.append(f"prepare {point.name}")
 
+    def check(self, point: Point) -> None:
+        self.calls.append(f"check {self.size}")
+        if point.series == "wrong":
+            raise RuntimeError("wrong answer")
+
     def facts(self) -> Mapping[str, float]:
         self.calls.append("facts")
         return {"share": 0.99}
@@ -52,7 +57,9 @@ def test_a_size_that_would_take_too_long_is_left_out() -> None:
     assert [result.point.name for result in (*measured, hundred)] == ["1", "10", "100"]
     assert isinstance(left_out, SlowPoint)
     assert left_out.expected_s == pytest.approx(2000 * BASE, rel=0.01)
-    assert device.calls == [call for size in (1, 10, 100) for call in (f"prepare {size}", "facts", "release")]
+    assert device.calls == [
+        call for size in (1, 10, 100) for call in (f"prepare {size}", f"check {size}", "facts", "release")
+    ]
     assert isinstance(hundred, Measured)
     assert hundred.windows >= 3
     assert hundred.facts == {"share": 0.99}
@@ -88,6 +95,13 @@ def test_what_was_prepared_is_released_after_an_error() -> None:
     with pytest.raises(RuntimeError, match="out of memory"):
         list(loop(device).measure())
     assert device.calls == ["prepare 1", "release"]
+
+
+def test_a_wrong_answer_ends_the_measurement() -> None:
+    device = Sized(Point("1", {"size": 1}), Point("10", {"size": 10}, "wrong"))
+    with pytest.raises(RuntimeError, match="wrong answer"):
+        list(loop(device).measure())
+    assert device.calls == ["prepare 1", "check 1", "facts", "release", "prepare 10", "check 10", "release"]
 
 
 def test_waiting_for_a_core_is_told_apart_from_the_device() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 import checking
 import measurement
+import numpy as np
 import torch
 
 from flagperf_driver.measuring.measurement import Point
@@ -61,16 +65,56 @@ def check_the_work_is_two_operations_for_each_product_of_elements() -> None:
     assert not [point for point in computation(sustained_s=0).points() if point.seconds]
 
 
-def check_products_of_random_matrices_are_right() -> None:
+def answer(multiply: Callable[..., torch.Tensor], precision: str, size: int = 64) -> None:
+    """Run a point whose products torch.mm and torch._int_mm compute this way, and check it."""
     made = computation()
-    for precision, tolerance in (("fp64", 1e-12), ("fp32", 1e-5), ("bf16", 1e-2), ("int8", 0.0), ("fp8", 1e-2)):
-        product: Any = made._product(precision, 64)
-        left, right = (matrix.double() for matrix in product.args)
-        expected = left @ right
-        error = ((product().double() - expected).abs().max() / expected.abs().max()).item()
-        assert error <= tolerance, (precision, error)
-        assert left.unique().numel() > 50, f"{precision}: data that repeat draw less power"
-        assert not torch.equal(left, right), precision
+    point = Point("", {"precision": precision, "size": size})
+    with mock.patch.object(torch, "mm", multiply), mock.patch.object(torch, "_int_mm", multiply):
+        made.prepare(point)
+        made.run(200)
+    made.check(point)
+
+
+def check_products_of_random_matrices_are_right() -> None:
+    for precision in ("fp64", "fp32", "tf32", "bf16", "fp16", "int8"):
+        answer(torch._int_mm if precision == "int8" else torch.mm, precision)
+    answer(torch.mm, "fp8")
+    answer(torch.mm, "bf16", 512)
+    values = measurement.Numbers([1], torch.bfloat16).at(np.arange(10_000))
+    assert len(np.unique(values)) > 500, "data that repeat draw less power"
+
+
+def check_less_than_the_whole_product_is_found() -> None:
+    mm, calls = torch.mm, itertools.count()
+
+    def lower(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        product = mm(left.bfloat16(), right.bfloat16()).float()
+        return product if out is None else out.copy_(product)
+
+    def of(rows: int) -> Callable[..., torch.Tensor]:
+        def part(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+            if out is None:
+                return mm(left, right)
+            torch.matmul(left[:rows], right, out=out[:rows])
+            return out
+
+        return part
+
+    def every_16th(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return mm(left, right, out=out) if out is None or next(calls) % 16 == 0 else out
+
+    def zeros(*_: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.zeros(64, 64) if out is None else out
+
+    def empty(*_: torch.Tensor, **__: torch.Tensor) -> torch.Tensor:
+        return torch.empty(0)
+
+    def smaller(left: torch.Tensor, right: torch.Tensor, **_: torch.Tensor) -> torch.Tensor:
+        return mm(left[:32, :32], right[:32, :32])
+
+    answer(of(64), "fp32")
+    for multiply in (of(32), lower, every_16th, zeros, empty, smaller):
+        checking.raises(RuntimeError, functools.partial(answer, multiply, "fp32"), "wrong answer of iteration")
 
 
 def check_a_product_takes_as_long_as_in_a_bare_loop() -> None:

@@ -1,15 +1,17 @@
-"""Checks of the arithmetic, with values computed by hand, and of the results of wrong exchanges."""
+"""Checks of the arithmetic, with values computed by hand, and of the answers of two ranks."""
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
+import subprocess
+import sys
 
 import bandwidth
+import checking
 import measurement
-import torch
-from checking import raises
 
+_MEETINGS = itertools.count()
 S, MS = 67_108_864, 1e-3
 
 
@@ -52,10 +54,68 @@ def check_flagperf_measures_two_pairs() -> None:
     assert bandwidth.flagperf_pair(10.0, 1, 0, 8) == {}
 
 
-def check_a_wrong_result_is_an_error() -> None:
-    right = {"all_reduce": [3.0, 3.0], "all_gather": [1.0, 2.0], "all_to_all": [1.0, 2.0], "broadcast": [1.0, 1.0]}
-    for operation, values in right.items():
-        measurement.check(operation, torch.tensor(values), 0, 2)
-        wrong = torch.tensor([*values[:-1], 7.0])
-        call = functools.partial(measurement.check, operation, wrong, 1, 2)
-        raises(RuntimeError, call, "rank 1: wrong result of", operation)
+def answers(patch: str) -> str:
+    """Run all points on two ranks, with code that replaces functions of torch.distributed; return rank 1's error."""
+    program = f"""
+import datetime, itertools, os, sys
+rank = int(sys.argv[1])
+from dataclasses import replace
+import checking
+from torch import distributed as dist
+import measurement
+store = dist.FileStore({str(checking.SCRATCH / "meeting")!r} + sys.argv[2], 2)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60))
+ctx = checking.context("small", sizes=[1024, 65536], pair_bytes=4096, rank=rank, world_size=2)
+made, calls = measurement.Interconnect(replace(ctx, local_world_size=2)), itertools.count()
+points = list(made.points())
+{patch}
+for point in points:
+    made.prepare(point)
+    made.run(150)
+    try:
+        made.check(point)
+    except RuntimeError as error:
+        print(error, flush=True)
+os._exit(0)
+"""
+    begin = f"""
+import sys; sys.path[:0] = {sys.path!r}
+from pathlib import Path
+from tests.suites import checking
+sys.modules["checking"] = checking
+checking.SUITE, checking.SCRATCH = Path({str(checking.SUITE)!r}), Path({str(checking.SCRATCH)!r})
+"""
+    name = str(next(_MEETINGS))
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", begin + program, str(rank), name], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    outputs = [rank.communicate()[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    return outputs[1]
+
+
+def check_data_that_do_not_arrive_are_found() -> None:
+    """A collective of every 16th time or of a quarter, messages of a quarter."""
+    assert answers("") == ""
+    names = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast")
+    for work in (
+        "next(calls) % 16 or real(*given)",
+        "real(*(a[: len(a) // 4] if hasattr(a, 'view') else a for a in given))",
+    ):
+        found = answers(
+            f"for name in {names!r}:\n"
+            "    def patched(*given, real=getattr(dist, name), calls=itertools.count()):\n"
+            f"        return {work}\n"
+            "    setattr(dist, name, patched)"
+        )
+        for operation in measurement.OPERATIONS:
+            for size in (1024, 65536):
+                assert f"rank 1: {operation} {size}: wrong answer of iteration" in found, (operation, size, found)
+    found = answers(
+        "send, recv = dist.send, dist.recv\n"
+        "dist.send = lambda data, to: send(data[: max(1, len(data) // 4)], to)\n"
+        "dist.recv = lambda data, source: recv(data[: max(1, len(data) // 4)], source)"
+    )
+    assert "rank 1: pair 0->1: wrong answer" in found
+    assert "rank 1: pair_latency 0->1: wrong answer" in found

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -39,17 +42,32 @@ def check_each_operation_counts_the_bytes_that_it_reads_and_writes() -> None:
     assert made.work(Point("capacity")) == {}
 
 
-def check_operations_do_what_their_names_say() -> None:
-    first, second = torch.rand(4), torch.rand(4)
-    before = first.clone()
-    measurement._call("copy", [first, second])()
-    assert torch.equal(first, before)
-    assert torch.equal(second, before)
-    assert torch.allclose(measurement._call("read", [first])(), before.sum())
-    measurement._call("update", [first])()
-    assert torch.equal(first, -before)
-    measurement._call("write", [first])()
-    assert first.tolist() == [1.5] * 4
+def answer(operation: str, name: str, patch: Callable[..., object] | None = None) -> None:
+    """Run a point with a method of tensors, or torch.sum, replaced, and check it."""
+    made, point = memory(), Point(operation, {"operation": operation, "bytes": MIB})
+    made.prepare(point)
+    owner = torch if name == "sum" else torch.Tensor
+    with mock.patch.object(owner, name, patch or getattr(owner, name)):
+        made.run(300)
+    made.check(point)
+
+
+def check_less_than_the_whole_work_is_found() -> None:
+    methods = {"copy": "copy_", "read": "sum", "write": "fill_", "update": "neg_"}
+    for operation, name in methods.items():
+        original, calls = getattr(torch if name == "sum" else torch.Tensor, name), itertools.count()
+
+        def part(array: torch.Tensor, *values: Any, work: Any = original, **options: Any) -> object:
+            quarter = len(array) // 4
+            values = tuple(value[:quarter] if isinstance(value, torch.Tensor) else value for value in values)
+            return work(array[:quarter], *values, **options)
+
+        def every_16th(*values: Any, work: Any = original, turn: Any = calls, **options: Any) -> object:
+            return work(*values, **options) if next(turn) % 16 == 0 else values[0]
+
+        answer(operation, name)
+        for patch in (part, every_16th, lambda *_, **__: None):
+            checking.raises(RuntimeError, functools.partial(answer, operation, name, patch), "wrong answer", operation)
 
 
 def check_the_largest_array_is_beyond_the_last_cache() -> None:
@@ -86,15 +104,16 @@ def caches(sizes: dict[str, str]) -> Path:
 
 
 def check_a_copy_takes_as_long_as_in_a_bare_loop() -> None:
-    source, target = torch.rand(64 * MIB // 4), torch.rand(64 * MIB // 4)
     point = Point("copy", {"operation": "copy", "bytes": 64 * MIB})
 
     class SameArrays(measurement.MainMemory):
         def prepare(self, point: Point) -> None:  # noqa: ARG002 - other arrays lie differently in caches and pages
-            self._call = measurement._call("copy", [source, target])
+            self._arrays = arrays
+
+    arrays = measurement.Arrays(checking.context("small"), "copy", 64 * MIB // 4)
 
     def bare() -> object:
-        return target.copy_(source)
+        return arrays._result.copy_(arrays._sources[0])
 
     ratio = bare_loop.ratio(SameArrays(checking.context("small")), point, bare, WITHIN)
     assert abs(ratio - 1) <= WITHIN, ratio
@@ -122,7 +141,9 @@ def check_capacity_is_found_in_steps_that_are_halved() -> None:
         "what is smaller than the last step is left"
     )
     left[0] = 1000
-    assert capacity.allocated(allocate, 256, 1, ceiling=700) == (700, "ceiling")
+    checked: list[Any] = []
+    assert capacity.allocated(allocate, 256, 1, ceiling=700, check=checked.extend) == (700, "ceiling")
+    assert sum(checked) == 700
 
     left[0] = 1000
     assert capacity.allocated(allocate, 256, 1, most_s=0.0) == (0, "time")
@@ -133,6 +154,12 @@ def check_capacity_is_found_in_steps_that_are_halved() -> None:
         raise RuntimeError("the device is gone")
 
     checking.raises(RuntimeError, lambda: capacity.allocated(broken, 256, 1), "the device is gone")
+
+
+def check_memory_that_is_not_there_is_found() -> None:
+    pieces = [torch.empty(100, dtype=torch.uint8) for _ in range(4)]
+    measurement._check_memory(pieces)
+    checking.raises(RuntimeError, lambda: measurement._check_memory([*pieces, pieces[0]]), "part 1 of 5", "got 4", "0")
 
 
 def check_the_capacity_of_a_host_is_found_in_another_process_under_a_ceiling_and_under_a_limit() -> None:

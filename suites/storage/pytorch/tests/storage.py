@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
@@ -11,6 +12,7 @@ import unittest
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import checking
 import files
@@ -66,6 +68,7 @@ def check_a_folder_of_more_short_files_than_a_process_may_open() -> None:
         for point, read in zip(reader.points(), (size / 2, size, 4096, size), strict=True):
             reader.prepare(point)
             reader.run(3000)
+            reader.check(point)
             figures = reader.figures(point, 0.5)
             assert figures[f"{point.values['order']}_read"] == read / 0.5, (point, figures)
             assert reader.facts()["bytes_of_a_read"] == read
@@ -78,6 +81,24 @@ def check_a_folder_of_more_short_files_than_a_process_may_open() -> None:
     reader.prepare(point)
     checking.raises(OSError, lambda: reader.run(1500), "/sub/7 ends before byte 0: expected a file that nobody changes")
     reader.release()
+
+
+def check_a_read_of_less_is_found() -> None:
+    reader, read, calls = storage(folder("less", 8 * MIB)), os.preadv, itertools.count()
+    point = Point("sequential 65536", SEQUENTIAL)
+
+    def quarter(file: int, buffers: list[memoryview], at: int) -> int:
+        return 4 * read(file, [buffers[0][: len(buffers[0]) // 4]], at)
+
+    def every_16th(file: int, buffers: list[memoryview], at: int) -> int:
+        return read(file, buffers, at) if next(calls) % 16 == 0 else len(buffers[0])
+
+    for patch in (quarter, every_16th, lambda _, buffers, __: len(buffers[0])):
+        reader.prepare(point)
+        with mock.patch.object(os, "preadv", patch):
+            reader.run(200)
+        checking.raises(RuntimeError, lambda: reader.check(point), "rank 0: sequential 65536: wrong answer")
+        reader.release()
 
 
 def check_a_small_folder_is_refused() -> None:
@@ -103,6 +124,7 @@ def share(reader: measurement.Storage, values: dict[str, Any]) -> float:
     point = Point("", values)
     reader.prepare(point)
     reader.run(128)
+    reader.check(point)
     figures = reader.figures(point, 0.5)
     assert figures[f"{values['order']}_read"] == 2 * reader._asked / 128
     assert figures.get("sample_reads") == (2.0 if values["order"] == "random" else None)

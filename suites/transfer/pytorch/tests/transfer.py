@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import checking
 import measurement
@@ -34,15 +37,30 @@ def check_only_what_the_device_can_do_is_measured() -> None:
     }, "without streams there is no copy in both directions"  # fmt: skip
 
 
-def check_copies_move_random_bytes() -> None:
+def answer(copy: Callable[..., object]) -> None:
+    """Run and check each point with this method instead of ``copy_``."""
     made = transfer()
     for point in made.points():
         made.prepare(point)
-        made.run(2)
+        with mock.patch.object(torch.Tensor, "copy_", copy):
+            made.run(40)
+        made.check(point)
         made.release()
-    source, target = torch.randint(0, 256, (4096,), dtype=torch.uint8), torch.zeros(4096, dtype=torch.uint8)
-    measurement._one(target, source)(1)
-    assert torch.equal(source, target)
+
+
+def check_less_than_all_bytes_is_found() -> None:
+    copy, calls = torch.Tensor.copy_, itertools.count()
+    answer(copy)
+
+    def quarter(target: torch.Tensor, source: torch.Tensor, **options: Any) -> object:
+        part = len(target) // 4
+        return copy(target[:part], source[:part], **options)
+
+    def every_16th(target: torch.Tensor, source: torch.Tensor, **options: Any) -> object:
+        return copy(target, source, **options) if next(calls) % 16 == 0 else target
+
+    for patch in (quarter, every_16th, lambda target, *_, **__: target):
+        checking.raises(RuntimeError, functools.partial(answer, patch), "rank 0: h2d_pageable 1048576: wrong answer")
 
 
 class Streams:
@@ -61,6 +79,9 @@ class Streams:
         yield
         self.on = "current"
 
+    def copy(self, which: str, iterations: int) -> None:
+        self.log += [f"{which} on {self.on}"] * iterations
+
 
 class Stream:
     def __init__(self, name: str, log: list[str]) -> None:
@@ -70,22 +91,13 @@ class Stream:
         self.log.append(f"{self.name} waits for {other.name}")
 
 
-class Target:
-    def __init__(self, name: str, streams: Streams) -> None:
-        self.name, self.streams = name, streams
-
-    def copy_(self, source: object, non_blocking: bool) -> None:
-        assert non_blocking
-        self.streams.log.append(f"{self.name} from {source} on {self.streams.on}")
-
-
 def check_both_directions_lie_between_the_marks_of_the_current_stream() -> None:
     streams = Streams()
     original = measurement.devices.backend
     measurement.devices.backend = lambda _: streams
     try:
-        here: Any = Target("device", streams), "host"
-        there: Any = Target("back", streams), "copy"
+        here = functools.partial(streams.copy, "device from host")
+        there = functools.partial(streams.copy, "back from copy")
         measurement._both(torch.device("cpu"), Stream("other", streams.log), here, there)(2)
     finally:
         measurement.devices.backend = original
