@@ -195,14 +195,11 @@ def is_too_deep(value: Any) -> bool:
     """Return True if lists and objects are nested more than ``MAX_DEPTH`` deep."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [item for container in level if isinstance(container, (dict, list)) for item in _items(container)]
+        containers = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
+        level = [item for container in containers for item in container]
         if not level:
             return False
     return any(isinstance(item, (dict, list)) for item in level)
-
-
-def _items(value: Any) -> Iterator[Any]:
-    return iter(value.values() if isinstance(value, dict) else value)
 
 
 def may_have_surrogates(text: str) -> bool:

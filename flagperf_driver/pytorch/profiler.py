@@ -20,13 +20,9 @@ _OF_HOST = frozenset(["cpu_op", "user_annotation"])
 def profiler(device: torch.device) -> Profiler | None:
     """Return a profiler of the device's kernels, on the host of its operators; None if torch has none for it."""
     names = {kind.name.lower(): kind for kind in torch.profiler.supported_activities()}
-    kind = names.get(device.type) or names.get("privateuse1" if device.type == _own_name() else "")
+    added = str(torch._C._get_privateuse1_backend_name())  # the type that an imported module has added to torch
+    kind = names.get(device.type) or names.get("privateuse1" if device.type == added else "")
     return None if kind is None else TorchProfiler(kind, host=devices.is_host(device))
-
-
-def _own_name() -> str:
-    """Return the type of the device that an imported module has added to torch."""
-    return str(torch._C._get_privateuse1_backend_name())
 
 
 class TorchProfiler:

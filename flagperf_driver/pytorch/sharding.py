@@ -93,11 +93,7 @@ def divide(model: nn.Module, mesh: Any, plan: Mapping[str, Any]) -> None:
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             # The output is a view of a DTensor: in compiled blocks that read it, its gradient would be wrong.
-            module.register_forward_hook(_copied)
-
-
-def _copied(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:  # noqa: ARG001 - a hook's signature
-    return output.clone()
+            module.register_forward_hook(lambda module, inputs, output: output.clone())  # noqa: ARG005 - a hook's
 
 
 # -- expert parallel ---------------------------------------------------------------------------------------

@@ -24,8 +24,5 @@ def largest(load: Load) -> float:
 
 def entropy(load: Load) -> float:
     """Return the entropy of the experts' shares, in the most uneven layer: 1 if even, 0 if one has all tokens."""
-    return min(_entropy([tokens / sum(layer) for tokens in layer]) for layer in load)
-
-
-def _entropy(shares: Sequence[float]) -> float:
-    return -sum(share * math.log(share) for share in shares if share) / math.log(len(shares))
+    shares = ([tokens / sum(layer) for tokens in layer] for layer in load)
+    return min(-sum(share * math.log(share) for share in of if share) / math.log(len(of)) for of in shares)

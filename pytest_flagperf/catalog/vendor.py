@@ -43,6 +43,8 @@ class Chip:
     """Memory of a device, for documents and to say which cases fit."""
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     """Dense peak by precision, such as ``{ bf16 = 312 }``; needed for MFU. For int8: tera-operations per second."""
+    source: str = ""
+    """The document that states the peaks."""
     memory_gb_s: float | None = None
     """Peak bandwidth of a device's memory in GB/s."""
     host_gb_s: float | None = None
@@ -51,6 +53,10 @@ class Chip:
     """Peak bandwidth of all links between a device and the others of its host in GB/s, in one direction."""
     promised: Mapping[str, float] = field(default_factory=dict)
     """Share of a peak that a measurement must reach, such as ``{ "peak_tflops.bf16" = 0.7, memory_gb_s = 0.8 }``."""
+    pci: tuple[str, ...] = ()
+    """The chip's PCI ids, vendor:device, which the kernel reports of each device, such as ``["10de:2330"]``."""
+    devices_per_pci: int = 1
+    """Devices of a PCI device, such as 2 of a module of two."""
     names: tuple[str, ...] = ()
     """Regular expressions for the name that the vendor's tool prints; default: the chip's key as a word."""
 
@@ -266,6 +272,12 @@ def _framework(file: Path, name: str, names: FrameworkNames) -> Iterator[str]:
 
 def _chip(file: Path, name: str, chip: Chip) -> list[str]:
     problems = [("names", problem) for problem in _patterns(chip.names)]
+    for text in chip.pci:
+        if not re.fullmatch("[0-9a-f]{4}:[0-9a-f]{4}", text):
+            problems.append(("pci", f": {text!r} is no PCI id; expected vendor:device as lspci -n prints, 10de:2330"))
+    if chip.peaks and not chip.source:
+        key = next(iter(chip.peaks)).partition(".")[0]
+        problems.append((key, ' has no source; add source = "DOCUMENT", which states the peaks'))
     if chip.devices_per_host is not None and chip.devices_per_host < 1:
         problems.append(("devices_per_host", f" is {chip.devices_per_host}; expected at least 1"))
     for precision in chip.peak_tflops.keys() - set(PRECISIONS):

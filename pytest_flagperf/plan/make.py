@@ -289,6 +289,8 @@ def _plan(
         extern=f"vendors/{vendor.name}/{suite.folder}/extern" if (own / "extern").is_dir() else None,
         additions=additions,
         chip_names=chip.names,
+        chip_pci=chip.pci * chip.devices_per_pci,
+        peak_source=chip.source,
         memory_gib=chip.memory_gib,
         further_suite=further.name if further else "",
         peak_tflops=chip.peak_tflops.get(_precision(config)),

@@ -30,6 +30,9 @@ NOT_LISTED: Mapping[str, str] = {
     "environment": "listed as variables, without their values, which may be secret",
     "known_problem": "listed as known problems",
     "framework.NAME.modules": "listed as modules",
+    "chips.NAME.pci": "the chip is in the case, and the kernel's ids are judged by it",
+    "chips.NAME.devices_per_pci": "as pci",
+    "chips.NAME.source": "a peak's origin: it changes no figure",
     "chips.NAME.memory_gib": "for documents, and to say which cases fit: it changes no training",
 }
 """Keys that are not listed as settings, each with the reason."""

@@ -91,13 +91,12 @@ def would_change(run: store.StoredRun, folder: Path) -> bool:
         return False
     return any(
         _reason_to_refuse(case, run.cases) is None
-        and (not (folder / baseline_file(case.case)).exists() or _improves(case))
+        and (
+            not (folder / baseline_file(case.case)).exists()
+            or (case.ok and any(baselines.is_comparison(one) and one.warning for one in case.all_verdicts))
+        )
         for case in run.cases
     )
-
-
-def _improves(case: CaseResult) -> bool:
-    return case.ok and any(baselines.is_comparison(one) and one.warning for one in case.all_verdicts)
 
 
 def accepted_lines(written: Iterable[Written], refused: Iterable[str]) -> list[str]:

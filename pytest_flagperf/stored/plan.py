@@ -235,6 +235,8 @@ class PlanFacts(CaseFacts):
     device: str = ""
     chip_names: tuple[str, ...] = ()
     """Regular expressions for the name that the chip's devices report; without any, the chip's own name."""
+    chip_pci: tuple[str, ...] = ()
+    """Once for each device that a PCI device of this id has."""
     runtime: str = ""
     values: Mapping[str, Value] = field(default_factory=dict)
     deviations: tuple[Deviation, ...] = ()
@@ -244,6 +246,7 @@ class PlanFacts(CaseFacts):
     """None in older plans."""
     flops_per_sample: float | None = None
     peak_tflops: float | None = None
+    peak_source: str = ""
     """The dense peak of one card at the config's precision."""
     peaks: Mapping[str, float] = field(default_factory=dict)
     """All peaks that the vendor declares of the chip, in FLOP/s and B/s, by their keys in vendor.toml."""

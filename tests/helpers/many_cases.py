@@ -15,7 +15,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict
-from tests.helpers.recording import BATCH, Sampling, Training
+from tests.helpers.recording import BATCH, PCI, Sampling, Training
 from tests.helpers.stored_runs import finish, store_rounds
 
 START_MS = 1_795_200_000_000
@@ -196,7 +196,7 @@ def _plan_fields(case: PlannedCase, peak: float) -> dict[str, Any]:
     return {
         "checkout": {"commit": "3ff676b2ffc178efb6ad3d1ed938ea0d06730ed5", "changed": False},
         "interpreter": {"image": "registry.example/flagperf-pytorch:2.9", "python": "3.11.7"},
-        "device": "cuda", "backend": "nccl", "config": config, "values": values,
+        "device": "cuda", "chip_pci": [PCI], "backend": "nccl", "config": config, "values": values,
         "deviations": [{"key": "train_batch_size", "value": 32, "reference": 64, "file": file, "line": 1}],
         "flops_per_sample": 0.45 * peak * 1e12 * STEP_S / BATCH, "peak_tflops": peak, "min_efficiency": 0.8,
         "fingerprint": {**same, "key": f"{case.model}-{case.chip}-{case.nnodes}x{case.nproc}",
@@ -212,6 +212,7 @@ def _report(case: PlannedCase) -> dict[str, Any]:
         "host": {
             "cpu": "Example Server CPU 9654", "sockets": "2", "cores": "192", "memory_bytes": str(2**40),
             "kernel": "6.8.0-60-generic", "os": "Debian GNU/Linux 12 (bookworm)",
+            "accelerators": f"{case.nproc} x {PCI}",
         },
         "devices": [device] * case.nproc,
         "means": {"cpu": "/proc/stat", "memory": "/proc/meminfo", "devices": "the vendor's library"},

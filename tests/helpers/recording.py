@@ -18,6 +18,8 @@ from flagperf_driver.node.sampling import devices
 from flagperf_driver.node.sampling import host_counters as hosts
 from flagperf_driver.perflog import Names
 
+PCI = "12ab:0001"
+"""The id of the chip's devices."""
 START_MS = 1_700_000_000_000
 BATCH = 32
 WARMUP = 5

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from flagperf_driver.layout import MONITORS
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
+from pytest_flagperf.results.measured import machine
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
@@ -16,7 +18,7 @@ from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import files, layout
 from pytest_flagperf.stored.round_dir import RoundDir
-from tests.helpers.recording import LOCALHOST, Training, write
+from tests.helpers.recording import LOCALHOST, PCI, Training, write
 from tests.helpers.results_help import edit_json, replay_dir, with_metric
 
 INFO = RunInfo(("pytest", "suites"), {"pytest-flagperf": "0.1.0"}, 1_700_000_000_000, 1_700_000_100_000, 0)
@@ -50,7 +52,8 @@ def add_case(run_dir: Path, replay: str, rounds: list[Change] | None = None, **p
         shutil.copytree(replay_dir(replay), round_dir)
         edit_json(round_dir / "plan.json", **plan, case=case, round=number, seed=41 + number)
         # No devices were recorded: the chip counts as verified, unless a change says otherwise.
-        outcomes.append(change(replace(measure(round_dir), unverified_chip="")))
+        with mock.patch.object(machine, "unverified_chip", return_value=""):
+            outcomes.append(change(measure(round_dir)))
         store.save_outcome(round_dir, outcomes[-1])
         if not outcomes[-1].throughput_only:
             store.save_verdicts(
@@ -113,7 +116,12 @@ def _submitted(root: Path, nnodes: int, nproc: int, of_shape: Mapping[str, Mappi
         vendor="acme",
         scale="reference",
         device="X9",
-        plan_fields={"device": "acme", "fingerprint": fingerprint, **differences.pop("plan_fields", {})},
+        plan_fields={
+            "device": "acme",
+            "chip_pci": [PCI],
+            "fingerprint": fingerprint,
+            **differences.pop("plan_fields", {}),
+        },
     )
     return trained(root / f"run-{shape}", replace(training, **differences))
 
@@ -133,7 +141,8 @@ def store_rounds(case_dir: Path, *rounds: Training) -> list[Outcome]:
         round_dir = write(training, case_dir / f"round{training.round}")
         for host in RoundDir(round_dir).read_plan().hosts if training.device == training.hardware else ():
             devices = [{"index": index, "name": training.hardware} for index in host.devices]
-            files.write(round_dir / host.folder / MONITORS, {"devices": devices})
+            kernel = {"accelerators": f"{len(devices)} x {PCI}"}
+            files.write(round_dir / host.folder / MONITORS, {"devices": devices, "host": kernel})
         outcomes.append(measure(round_dir))
         store.save_outcome(round_dir, outcomes[-1])
         if not training.throughput_only:

@@ -35,6 +35,7 @@ backend = "acl"
 [chips.X9]
 devices_per_host = 8
 peak_tflops = { fp32 = 10, bf16 = 80.5 }
+source = "a sheet"
 [chips.A1x2]
 """
 BASE = """\

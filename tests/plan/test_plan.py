@@ -371,7 +371,7 @@ def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
         r"speed-up +weak scaling, at least 0.85 per card$",
         r"runtime +venv$",
         r"folder train, 3 files$",
-        r"24000000000.* FLOPs per sample|2.4e\+10 FLOPs per sample, 80.5 TFLOP/s dense at bf16$",
+        r"24000000000.* FLOPs per sample|2.4e\+10 FLOPs per sample, 80.5 TFLOP/s dense at bf16 \(a sheet\)$",
         r"^ +1 +beta +10\.0\.0\.2 +devices 0,1,2,3,4,5,6,7$",
         r"^  \* ratio +0\.25 +vendor +vendors/acme/toy-pytorch/config/config_X9x2x8.py:1$",
         r"^ +the suite's: 0\.5$",

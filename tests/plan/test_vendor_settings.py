@@ -30,6 +30,7 @@ modules = ["torch_acme"]
 devices_per_host = 8
 memory_gib = 32
 memory_gb_s = 900
+source = "a sheet"
 host_gb_s = 32
 link_gb_s = 300
 promised = { memory_gb_s = 0.8 }
@@ -104,7 +105,7 @@ def test_settings_have_their_place_in_plan_record_and_key(tmp_path: Path) -> Non
     assert names["variable ACME_HOME"] == "set"
     assert names["known problem 1"] == "one link is slow"
     (index,) = [one for one in plan.additions if one.name == "setting uv.UV_INDEX"]
-    assert index.where == "vendors/acme/vendor.toml:29"
+    assert index.where == "vendors/acme/vendor.toml:30"
     assert plan.fingerprint["deviations"]["setting nvml"] == ["true", "false"]
     assert [one["name"] for one in plan.to_json()["additions"]] == list(names)
 

@@ -75,7 +75,8 @@ class Container:
             self._make_files()
             self._child = processes.spawn(self._argv, self._env, str(self._folder.path), self._log)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            problem = "{}: {}".format(getattr(error, "filename", None) or self._argv[0], _reason(error))
+            reason = getattr(error, "strerror", None) or str(error)
+            problem = "{}: {}".format(getattr(error, "filename", None) or self._argv[0], reason)
             self._fail(f"could not be started: {problem}")
             return
         self._reaper.guard(self._child.pid)
@@ -200,7 +201,3 @@ class Container:
     def _last_line(self) -> str:
         lines = [line.strip() for line in rank_health.last_lines(self._log) if line.strip()]
         return f"; its last line: {lines[-1][:300]}" if lines else ""
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -67,7 +67,8 @@ class Starter:
             try:
                 self._start(rank, temporary, confined)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                problem = "{}: {}".format(getattr(error, "filename", None) or rank.argv[0], _reason(error))
+                reason = getattr(error, "strerror", None) or str(error)
+                problem = "{}: {}".format(getattr(error, "filename", None) or rank.argv[0], reason)
                 self._report("not_started", rank=rank.rank, problem=problem)
                 return
 
@@ -141,10 +142,6 @@ class Starter:
 
     def _report(self, kind: str, **values: object) -> None:
         self._reports.append({"type": kind, **values})
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 # -- the order -----------------------------------------------------------------------------------------------------

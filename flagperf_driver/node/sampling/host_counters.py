@@ -204,6 +204,7 @@ def facts(variables: str = "") -> dict[str, str]:
         "memory_bytes": str(_kib(read_text("/proc/meminfo").encode(), b"MemTotal:") * 1024),
         "network": network(),
         "rdma": rdma(),
+        "accelerators": accelerators(),
         "python": f"{version} ({sys.executable})",
         "variables": variables,
     }
@@ -235,6 +236,14 @@ def rdma(sys_root: str = SYS) -> str:
     ports = [f"{folder}/{card}/ports/{port}" for card in names(folder) for port in names(f"{folder}/{card}/ports")]
     up = [port for port in ports if "ACTIVE" in read_text(port + "/state")]
     return _count_equal([read_text(port + "/rate").strip() for port in up])
+
+
+def accelerators(sys_root: str = SYS) -> str:
+    """Return the PCI ids of the accelerators and display adapters, equal ones counted: ``8 x 10de:2330``."""
+    folders = [f"{sys_root}/bus/pci/devices/{name}/" for name in names(f"{sys_root}/bus/pci/devices")]
+    kept = [folder for folder in folders if read_text(folder + "class").startswith(("0x03", "0x0b", "0x12"))]
+    ids = ([read_text(folder + file).strip()[2:] for file in ("vendor", "device")] for folder in kept)
+    return _count_equal([":".join(pair) for pair in ids])
 
 
 def _count_equal(texts: list[str]) -> str:

@@ -115,7 +115,8 @@ def row_of(
     first = case.outcomes[0]
     values = finite(outcome.value(first.main) for outcome in case.counted)
     cells = {name: cell(case) for name, (cell, _) in COLUMNS.items()}
-    cells["case"] = _case(case, link)
+    # Below the name are the rounds, unless it is one good round.
+    cells["case"] = cell(linked(case.case, link), escape(case.case), ", ".join(_rounds(case)), number=False)
     trend = trend_of(first.main, [*earlier, (run, case.outcomes)])
     cells |= {_STATE: _state(summary), _CHANGE: _change(case, earlier, trend)}
     return Row(
@@ -166,11 +167,6 @@ def _state(summary: CaseSummary) -> str:
     notes = [*summary.marks, *([f"with {summary.vendor_code}"] if summary.vendor_code else [])]
     code = "".join(f'<span class="spread">{escape(note)}</span>' for note in notes)
     return cell(f"{state(summary.state)}{code}", escape(summary.state), number=False)
-
-
-def _case(case: CaseResult, link: str) -> str:
-    """Return the cell with the name and, below, the rounds unless it is one good round."""
-    return cell(linked(case.case, link), escape(case.case), ", ".join(_rounds(case)), number=False)
 
 
 def _rounds(case: CaseResult) -> Iterator[str]:

@@ -25,7 +25,7 @@ from pytest_flagperf.hosts.host_pool import AT_ONCE
 from pytest_flagperf.plan import PlacedHost, Placement, Plan, rank_processes
 from pytest_flagperf.progress import has_subscriber
 from pytest_flagperf.runtime import Interpreter
-from pytest_flagperf.stored.plan import Deviation, StoredPlan
+from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import (
     HostEnd,
     RankEnd,
@@ -388,12 +388,14 @@ class RoundOrders:
         It contains no environment variables, which may be secret.
         """
         first, options = self.interpreters[self.agents.all[0].name], self.options
+        others = [one for interpreter in self.interpreters.values() for one in interpreter.other_versions]
         return {
             **self.facts(),
             "hosts": [host.to_json() for host in placement.hosts],
             "python": first.python,
             "interpreter": {"label": first.label, **first.details},
-            "other_versions": stored.to_json_types(_other_versions(self.interpreters.values())),
+            # each package with another version than required once
+            "other_versions": stored.to_json_types([*{one.key: one for one in others}.values()]),
             "code_root": self.agents.all[0].leased.code_root,
             # The requested samples: a report shows which of them are missing.
             "monitors": dict(options.monitors) if options.monitors else None,
@@ -404,11 +406,6 @@ class RoundOrders:
                 for agent, order in zip(self.agents.all, orders, strict=True)
             },
         }
-
-
-def _other_versions(interpreters: Iterable[Interpreter]) -> list[Deviation]:
-    """Return the packages with another version than required on any host, each once."""
-    return [*{one.key: one for interpreter in interpreters for one in interpreter.other_versions}.values()]
 
 
 def only_leased(containers: Collection[Mapping[str, Any] | None]) -> bool:

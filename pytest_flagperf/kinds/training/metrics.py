@@ -74,6 +74,7 @@ def _shares(plan: StoredPlan, end: Mapping[str, Any]) -> Iterator[MetricValue]:
         flops, tokens = plan.flops_per_sample, token_share(end)
         without = "" if tokens == 1 else f" x {tokens:.1%} of the tokens, without padding,"
         how = f"{flops:.4g} FLOPs per sample{without} x p_core over {plan.cards} x {peak:g} TFLOPS of dense peak"
+        how += f", declared by {plan.peak_source}" if plan.peak_source else ""
         value = flops * tokens * number(end.get("p_core")) / (plan.cards * peak * 1e12)
         yield MetricValue("mfu", value, "share", "higher", how, *_measured(end))
 

@@ -64,4 +64,4 @@ def _mfu(plan: Plan) -> str:
     if flops is None or peak is None:
         missing = f"peak of {plan.case.hardware} at {plan.precision}" if peak is None else "FLOPs per sample"
         return f"none: no {missing} declared"
-    return f"{flops:g} FLOPs per sample, {peak:g} TFLOP/s dense at {plan.precision}"
+    return f"{flops:g} FLOPs per sample, {peak:g} TFLOP/s dense at {plan.precision} ({plan.peak_source})"

@@ -11,7 +11,8 @@ from textwrap import wrap
 
 from pytest_flagperf.report.sweeps import sweeps, swept_case
 from pytest_flagperf.report.terminal.table import console_table
-from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.measured.limits import rates_of, work_of
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import (
     BAD,
@@ -72,7 +73,8 @@ class RunSummary:
         reasons = [f"{case.state}: {case.case}: {_joined(case.short)}" for case in self.summaries if case.short]
         not_run = [f"not run: {text}" for text in self.not_run]
         warnings = [line for case in self.summaries for line in _first_warning(case)]
-        for line in (*_limited(reasons), *_limited(not_run), *_remarks(self.summaries), *_limited(warnings)):
+        peaks = list(_peaks(self.cases))
+        for line in (*_limited(reasons), *_limited(not_run), *_remarks(self.summaries), *peaks, *_limited(warnings)):
             yield from _wrapped(line, width)
         yield from self.notes
         for folder, paths in groupby(self.reports, os.path.dirname):
@@ -147,6 +149,19 @@ def _remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
     yield from _limited(list(_vendor_code(summaries)))
     yield from _limited([f"{KNOWN_PROBLEM}: {case.case}: {text}" for case in summaries for text in case.known_problems])
     yield from _limited([f"expected: {case.case}: {text}" for case in summaries for text in case.expected])
+
+
+def _peaks(cases: Sequence[CaseResult]) -> Iterator[str]:
+    """Yield of which peaks the cases' MFU are: declared ones, which the run may have measured too."""
+    measured = [outcome for case in cases for outcome in case.outcomes]
+    by_peak: dict[str, list[str]] = {}
+    for case in cases:
+        if case.median("mfu") is not None and (work := work_of(case.outcomes)):
+            rate = rates_of(work, measured).flops
+            peak = f"and {quantity(rate, 'FLOP/s')} was measured" if rate else "which this run did not measure"
+            by_peak.setdefault(peak, []).append(case.case)
+    for peak, names in by_peak.items():
+        yield f"MFU: of the declared peak, {peak}: {_joined(names, _MAX_LINES, ', ')}"
 
 
 def _vendor_code(summaries: Sequence[CaseSummary]) -> Iterator[str]:

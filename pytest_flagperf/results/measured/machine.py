@@ -58,7 +58,7 @@ def _differing(old: Facts, new: Facts, names: Iterable[str]) -> Iterator[str]:
 
 
 def unverified_chip(round_dir: Path, plan: StoredPlan, init_end: Mapping[str, Any]) -> str:
-    """Return why the chip of the case is not verified; empty if every host's devices reported it.
+    """Return why the chip of the case is not verified; empty if every host's kernel and devices reported it.
 
     The cards of a framework's device ``cpu`` are cores: only their processor's name counts, whatever a probe says.
     """
@@ -86,7 +86,15 @@ def _devices_problem(report: Mapping[str, Any], plan: StoredPlan) -> str:
     if len(named) < plan.case.nproc:
         return f"{len(named)} of {plan.case.nproc} devices reported a name, by NVML or the vendor's probe.py"
     other = next((name for name in named if not is_named(name, plan.case.hardware, plan.chip_names)), "")
-    return f"a device reported the name {other}" if other else ""
+    if other:
+        return f"a device reported the name {other}"
+    host, ids = report.get("host"), " or ".join(dict.fromkeys(plan.chip_pci))
+    counts = re.findall(r"(\d+) x ([0-9a-f:]{9})", str(host.get("accelerators") if isinstance(host, dict) else ""))
+    present = sum(int(count) * plan.chip_pci.count(pci) for count, pci in counts)
+    if present >= plan.case.nproc:
+        return ""
+    kernel = f"the kernel has {present} devices with the PCI id {ids}" if ids else "vendor.toml has no pci for the chip"
+    return f"named by the vendor's own probe; {kernel}, and {plan.case.nproc} were used"
 
 
 def is_named(name: str, chip: str, patterns: Sequence[str]) -> bool:

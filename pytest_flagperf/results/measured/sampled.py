@@ -55,7 +55,8 @@ def _devices(devices: Sequence[DeviceWindow], samples: Mapping[str, Samples]) ->
         yield from _mean(f"device_{name}", clock, "MHz", None, f"mean over the devices{source}")
     held = [device for device in devices if device.held]
     if held:
-        value = max(map(_throttled, held))
+        reasons = (item for device in held for item in device.throttle.items())
+        value = max((share for reason, share in reasons if reason not in NO_THROTTLING), default=0.0)
         how = f"the largest share of samples in which one reason held a device's clocks back{source}"
         count = sum(sum(device.held.values()) for device in held)
         yield MetricValue("device_throttled", value, "share", "lower", how, samples=count)
@@ -65,11 +66,6 @@ def _source(samples: Mapping[str, Samples], name: str) -> str:
     """The source of a quantity, without the remark in brackets."""
     means = sorted({text.partition(" (")[0] for host in samples.values() if (text := host.read_from(name))})
     return f", read from {' and '.join(means)}" if means else ""
-
-
-def _throttled(device: DeviceWindow) -> float:
-    """The largest share of samples of one throttling reason; idle devices and fixed clocks do not count."""
-    return max((share for reason, share in device.throttle.items() if reason not in NO_THROTTLING), default=0.0)
 
 
 def _hosts(inside: Sequence[HostWindow], samples: Mapping[str, Samples]) -> Iterator[MetricValue]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from flagperf_driver.node.logs.samples import Event, Gap, HostWindow, Samples
+from flagperf_driver.node.logs.samples import DeviceWindow, Event, Gap, HostWindow, Samples
 from flagperf_driver.node.sampling.devices import NO_THROTTLING, POWER_CAP
 from flagperf_driver.node.sampling.notes import CHANGED, CLOCK_SET, FOREIGN, KINDS
 from pytest_flagperf.results.figures.units import quantity
@@ -22,9 +23,10 @@ from . import busy
 from .phases import Phase
 
 THROTTLED, GAP, SEED, BUSY, VENDOR_CODE = "throttled", "gap", "seed", "busy", "vendor_code"
-NOT_CONFINED, RESTARTED, UNREACHABLE = "not_confined", "restarted", "unreachable"
+NOT_CONFINED, RESTARTED, UNREACHABLE, POWER = "not_confined", "restarted", "unreachable", "power"
 WARNINGS: Mapping[str, str] = {
     THROTTLED: "a device was slowed down by heat, power brakes or a similar reason in 1 % of the training or more",
+    POWER: "a device reported a power of less than 10 W in the training, or of more than 1.3 times its limit",
     FOREIGN: "a process outside the round computed on one of its devices",
     GAP: "a host or its devices were not sampled for 30 s at once, or for 3 s and a tenth of the training in total",
     UNREACHABLE: "a host did not answer for 30 s at once, or 3 s and a twentieth of the training in all, and came back",
@@ -77,6 +79,8 @@ def _of_host(
         return
     within = samples.window(training.start, training.end)
     yield from _throttled(host, within, report)
+    used = next((placed.devices for placed in plan.hosts if placed.folder == folder), ())
+    yield from _impossible_power(host, [device for device in within.devices if device.index in used], report)
     yield from (
         ValidityWarning(BUSY, sentence) for sentence in busy.validity_warnings(folder, samples, report, training)
     )
@@ -121,7 +125,8 @@ def _throttled(host: str, window: HostWindow, report: Mapping[str, Any]) -> Iter
     """Yield one warning for all devices of a host that were slowed down for the same reasons."""
     by_reasons: dict[tuple[str, ...], dict[int, float]] = {}
     for device in window.devices:
-        bad = _reasons(device.held) - (set() if _is_capped(report, device.index) else {POWER_CAP})
+        bad = {reason for name in device.held for reason in name.split("+")} - NO_THROTTLING
+        bad -= set() if _is_capped(report, device.index) else {POWER_CAP}
         throttled = _share(device.held, bad)
         if throttled >= _THROTTLED_SHARE:
             by_reasons.setdefault(tuple(sorted(bad)), {})[device.index] = throttled
@@ -129,14 +134,23 @@ def _throttled(host: str, window: HostWindow, report: Mapping[str, Any]) -> Iter
         devices = f"device {_list(shares)} was" if len(shares) == 1 else f"devices {_list(shares)} were"
         up_to = "up to " if len(shares) > 1 else ""
         share = f"{up_to}{quantity(max(shares.values()), 'share')}"
-        limit = f", {_limit(report, min(shares))}" if POWER_CAP in reasons else ""
+        limits = "limited to {:g} W where {:g} W are usual".format
+        limit = f", {limits(*_limits(report, min(shares)))}" if POWER_CAP in reasons else ""
         yield ValidityWarning(
             THROTTLED, f"{host}: {devices} slowed down in {share} of the training by {_list(reasons)}{limit}"
         )
 
 
-def _reasons(held: Mapping[str, int]) -> set[str]:
-    return {reason for name in held for reason in name.split("+")} - NO_THROTTLING
+def _impossible_power(
+    host: str, devices: Iterable[DeviceWindow], report: Mapping[str, Any]
+) -> Iterator[ValidityWarning]:
+    """Yield a warning for a device whose power no such chip can have while it computes."""
+    for device in devices:
+        power, (limit, _) = device.quantities.get("power"), _limits(report, device.index)
+        most = inf if limit is None else float(limit)
+        if power and not min(10.0, most / 10) <= power.mean <= power.highest <= 1.3 * most:
+            watts = f"{power.mean:g} W in the mean and {power.highest:g} W at most, and a limit of {limit or '?'} W"
+            yield ValidityWarning(POWER, f"{host}: device {device.index} reported {watts}; no such chip can")
 
 
 def _share(held: Mapping[str, int], bad: set[str]) -> float:
@@ -149,10 +163,6 @@ def _is_capped(report: Mapping[str, Any], device: int) -> bool:
     """Return True if the device's power limit is below its usual one."""
     limit, usual = _limits(report, device)
     return limit is not None and usual is not None and limit < usual
-
-
-def _limit(report: Mapping[str, Any], device: int) -> str:
-    return "limited to {:g} W where {:g} W are usual".format(*_limits(report, device))
 
 
 def _limits(report: Mapping[str, Any], device: int) -> tuple[Any, Any]:

@@ -3,12 +3,15 @@
 import re
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
+from pytest_flagperf.report.terminal import summary as summary_module
 from pytest_flagperf.report.terminal.summary import RunSummary, all_lines
 from pytest_flagperf.results import verdicts
+from pytest_flagperf.results.measured.limits import MachineRates
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import (
@@ -39,6 +42,16 @@ def summary(state: str, called: str = BERT, **more: Any) -> CaseSummary:
 
 def run_of(*summaries: CaseSummary, **more: Any) -> RunSummary:
     return RunSummary(summaries=summaries, **more)
+
+
+@pytest.mark.parametrize(
+    ("measured", "text"), [(None, "which this run did not measure"), (5e10, "and 50 GFLOP/s was measured")]
+)
+def test_an_mfu_is_beside_whether_its_peak_was_measured(measured: float | None, text: str) -> None:
+    run = RunSummary((case(GOOD), case(GOOD, called="glm:pytorch:CPU:1:1:1")))
+    with mock.patch.object(summary_module, "rates_of", return_value=MachineRates(flops=measured)):
+        lines = " ".join(run.lines(200))
+    assert f"MFU: of the declared peak, {text}: {BERT}, glm:pytorch:CPU:1:1:1" in lines
 
 
 @pytest.mark.parametrize(

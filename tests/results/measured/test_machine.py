@@ -14,6 +14,7 @@ from tests.helpers.recording import Training, write, write_json
 HOST = {
     "os": "Some Linux 12", "kernel": "6.1.0-18", "cpu": "A processor", "sockets": "2", "cores": "128",
     "usable_cores": "128", "memory_bytes": str(1 << 40), "network": "2 x 25 Gb/s", "rdma": "8 x 400 Gb/sec (4X NDR)",
+    "accelerators": "1 x 1a03:2000, 1 x 12ab:0001",
 }  # fmt: skip
 DEVICE = {
     "name": "X9 80GB", "firmware": "96.00.1", "memory_total": 81920, "power_limit": 700.0, "links": 18,
@@ -49,15 +50,35 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
 
 NO_NAME = "0 of 1 devices reported a name, by NVML or the vendor's probe.py"
 ON_CPU = "the framework's device is cpu, and the processor is A processor"
+ACME = {"device": "acme", "chip_pci": ["12ab:0001"]}
 NAMELESS = {"host": HOST, "devices": [{**DEVICE, "name": None}]}
 
 
 @pytest.mark.parametrize(
     ("plan", "reports", "device", "problem"),
     [
-        ({"device": "acme"}, [report(), report()], "X9 80GB", ""),
-        ({"device": "acme", "chip_names": ["X9 [48]0GB"]}, [report()], "X9 80GB", ""),
-        ({"device": "acme"}, [report(), report(name="X8")], "", "X9: h2: a device reported the name X8"),
+        ({**ACME, "chip_names": ["X9 [48]0GB"]}, [report(), report()], "X9 80GB", ""),
+        ({**ACME, "chip_pci": ["1d94:1", "12ab:0001"]}, [report()], "X9 80GB", ""),
+        (
+            {**ACME, "case": "toy:pytorch:X9:1:2:1"},
+            [report()],
+            "",
+            "X9: h1: named by the vendor's own probe; the kernel has 1 devices",
+        ),
+        ({**ACME, "case": "toy:pytorch:X9:1:2:1", "chip_pci": ["12ab:0001"] * 2}, [report()], "", ""),
+        (
+            {"device": "acme"},
+            [report()],
+            "",
+            "X9: h1: named by the vendor's own probe; vendor.toml has no pci for the chip, and 1 were used",
+        ),
+        (
+            ACME,
+            [report(host={"accelerators": "1 x 1a03:2000"})],
+            "",
+            "X9: h1: named by the vendor's own probe; the kernel has 0 devices",
+        ),
+        (ACME, [report(), report(name="X8")], "", "X9: h2: a device reported the name X8"),
         ({"device": "acme", "chip_names": ["X9 PCIe"]}, [report()], "", "X9: h1: a device reported the name X9 80GB"),
         ({"device": "acme"}, [NAMELESS], "", f"X9: h1: {NO_NAME}"),
         ({"device": "acme"}, [{}], "", f"X9: h1: {NO_NAME}"),
@@ -71,10 +92,11 @@ NAMELESS = {"host": HOST, "devices": [{**DEVICE, "name": None}]}
 def test_a_chip_is_as_reported(
     tmp_path: Path, plan: dict[str, Any], reports: list[dict[str, Any]], device: str, problem: str
 ) -> None:
-    hardware = plan.pop("hardware", "X9")
-    facts(tmp_path, *reports, **plan, case=f"toy:pytorch:{hardware}:{len(reports)}:1:1")
-    stored = RoundDir(tmp_path).read_plan()
-    assert machine.unverified_chip(tmp_path, stored, {"device": device} if device else {}) == problem
+    case = f"toy:pytorch:{plan.get('hardware', 'X9')}:{len(reports)}:1:1"
+    facts(tmp_path, *reports, **{"case": case, **{key: value for key, value in plan.items() if key != "hardware"}})
+    text = machine.unverified_chip(tmp_path, RoundDir(tmp_path).read_plan(), {"device": device} if device else {})
+    assert text.startswith(problem)
+    assert bool(text) == bool(problem)
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,12 @@ def test_mfu_is_flops_over_the_peak_of_all_cards(round_dir: Path) -> None:
     p_core = outcome.value("p_core")
     assert p_core is not None
     assert outcome.value("mfu") == pytest.approx(1e6 * p_core / (2 * 0.1e12))
+    edit_json(round_dir / "plan.json", hardware="X9", case="toy:pytorch:X9:1:2:1")
+    unknown = measure(round_dir)
+    assert unknown.unverified_chip
+    assert unknown.metric("mfu") is None, "the peak of an unknown chip is unknown"
+    edit_json(round_dir / "plan.json", peak_tflops=1e-9)
+    assert (measure(round_dir).value("mfu") or 0) > 1, "which fails"
     edit_json(round_dir / "plan.json", peak_tflops=None)
     assert measure(round_dir).metric("mfu") is None
 

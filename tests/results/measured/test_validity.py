@@ -70,13 +70,28 @@ def test_only_a_power_limit_below_the_usual_one_gives_a_warning(tmp_path: Path) 
         return "sw_power_cap"
 
     assert warnings_of(tmp_path, throttle=capped) == ()
-    warning = only(warnings_of(tmp_path, limit=300.0, throttle=capped))
+    warning = only(warnings_of(tmp_path, limit=600.0, throttle=capped))
     assert warning.sentence == (
         f"h1: devices 0, 1 were slowed down in up to {quantity(1.0, 'share')} of the training by sw_power_cap,"
-        " limited to 300 W where 700 W are usual"
+        " limited to 600 W where 700 W are usual"
     )
     other = only(warnings_of(tmp_path, throttle=lambda device, share: "sw_power_cap+hw_power_brake"))
     assert other.sentence.endswith("by hw_power_brake")
+
+
+@pytest.mark.parametrize("watts", [5.0, 1000.0])
+def test_a_power_that_no_such_chip_can_have_gives_a_warning(tmp_path: Path, watts: float) -> None:
+    def edit(name: str, rows: list[str]) -> list[str]:
+        if name == "host":
+            return rows
+        column = next(place for place, title in enumerate(rows[0].split(",")) if title.startswith("power "))
+        cells = [row.split(",") for row in rows[1:]]
+        return [rows[0], *(",".join([*row[:column], f"{watts}", *row[column + 1 :]]) for row in cells)]
+
+    warning = only(warnings_of(tmp_path, edit=edit))  # the other device of the host was not used
+    assert warning.kind == "power"
+    power = f"h1: device 0 reported {watts:g} W in the mean and {watts:g} W at most, and a limit of 700.0 W"
+    assert warning.sentence == f"{power}; no such chip can"
 
 
 def test_a_long_gap_within_the_training_gives_a_warning_also_at_its_end(tmp_path: Path) -> None:

@@ -190,6 +190,22 @@ def test_a_reset_counter_has_no_rate_and_rdma_counts_words_of_four_bytes(tmp_pat
     assert not host_counters.Rdma(str(tmp_path / "none"))
 
 
+def test_accelerators_are_those_that_the_kernel_has(tmp_path: Path) -> None:
+    ids = [
+        ("10de", "2330", "030200"),
+        ("10de", "2330", "030200"),
+        ("19e5", "d802", "120000"),
+        ("8086", "1572", "020000"),
+    ]
+    for number, (vendor, device, kind) in enumerate(ids):
+        folder = tmp_path / f"bus/pci/devices/0000:{number:02x}:00.0"
+        folder.mkdir(parents=True)
+        for name, text in {"vendor": vendor, "device": device, "class": kind}.items():
+            (folder / name).write_text(f"0x{text}\n")
+    assert host_counters.accelerators(str(tmp_path)) == "1 x 19e5:d802, 2 x 10de:2330"
+    assert host_counters.accelerators(str(tmp_path / "none")) == ""
+
+
 # -- the schedule --------------------------------------------------------------------------------------------
 
 
