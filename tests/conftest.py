@@ -105,13 +105,13 @@ def torch_python(framework_python: Callable[[str], str]) -> str:
 
 
 def _built(repo: Path, suite: Suite) -> str:
-    from pytest_flagperf.catalog import Catalog
+    from pytest_flagperf.catalog import Catalog, framework_of
     from tests import environments
 
     python = environments.build(Catalog.scan([repo]), suite)
     folder = Path(python).parents[1]
     # With the record of packages that were not found, so that no run of the session looks for them again.
-    for path in (folder, *folder.parent.glob(f"{suite.framework}-*.failed")):
+    for path in (folder, *folder.parent.glob(f"{framework_of(suite)}-*.failed")):
         own_places.link(path)
     return python
 

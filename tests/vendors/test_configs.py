@@ -15,7 +15,7 @@ SHAPES = {Shape(1, 1), Shape(1, 8), Shape(2, 8)}
 CONFIGS = [
     (vendor.name, suite.name, hardware, shape)
     for vendor in CATALOG.vendors.values()
-    for suite in CATALOG.suites.values()
+    for suite in CATALOG.trainings.values()
     for hardware, shape in CATALOG.configs(suite, vendor)
 ]
 BERT, GLM, RESNET50 = "bert:pytorch", "glm:pytorch", "resnet50:pytorch"

@@ -8,6 +8,9 @@ case_settings: list[str] = []  # settings of a training in the round, as in ["ma
 case_config: dict[str, object] = {}  # the training's config, which the harness sets
 weights_dir = ""  # the harness sets both if the run trains this model before
 weights_of_run = ""  # the case of that training
+
+one_server = False  # one server has the devices of all ranks; else the device of each rank has its own
+
 throughput_only = False  # --synthetic sets it
 
 # -- the load ------------------------------------------------------------------------------------------------

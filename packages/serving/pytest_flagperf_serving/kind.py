@@ -35,6 +35,7 @@ class ServingKind(MeasurementKind):
     program = "run_serving.py"
     framework = "pytorch"
     generates = True
+    needs_config = True
     criteria: ClassVar[tuple[Criterion, ...]] = (
         Criterion(
             "accurate",
@@ -73,7 +74,7 @@ class ServingKind(MeasurementKind):
     def check(self, suite: Suite, scale: str, shape: Shape, resolved: Resolved) -> tuple[Resolved, list[str]]:  # noqa: ARG002
         from .plan import problems
 
-        return resolved, list(problems(shape, resolved.config))
+        return resolved, list(problems(scale, shape, resolved.config))
 
     def source(self, plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
         from .plan import training

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf.case import Shape
+from pytest_flagperf.catalog import REFERENCE
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.runtime import runtimes
 
@@ -30,8 +31,10 @@ def training(plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
     return None
 
 
-def problems(shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:
+def problems(scale: str, shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield why a case cannot be served."""
+    if scale == REFERENCE and not config["throughput_only"]:
+        yield "no trained weights at the reference scale; pass --synthetic for random ones, or --scale=small"
     if shape.nnodes > 1:
         yield (
             f"{shape.nnodes} hosts: a serving case has one host, because its servers share nothing and its client would"
@@ -40,7 +43,7 @@ def problems(shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:
     users = config["concurrencies"]
     if not users or any(not isinstance(one, int) or one < 1 for one in users) or users != sorted(set(users)):
         yield f"concurrencies is {users!r}; expected different numbers from 1 on, the smallest first, as in [1, 2, 4]"
-    elif users[-1] < shape.nproc:
+    elif users[-1] < shape.nproc and not config["one_server"]:
         yield (
             f"concurrencies is {users!r}; expected a number of at least {shape.nproc}, a request for each of the"
             f" {shape.nproc} servers; set concurrencies, or use fewer devices"

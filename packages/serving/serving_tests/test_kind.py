@@ -25,8 +25,11 @@ CATALOG = Catalog.scan([REPO])
 SUITE = "llama31_8b:transformers"
 
 
-def planned(shape: str = "1:1", vendor: str = "cpu", hardware: str = "CPU", *settings: str, **more: Any) -> Plan:
-    request = PlanRequest(Case.parse(f"{SUITE}:{hardware}:{shape}:1"), vendor, "small", settings=settings, **more)
+def planned(
+    shape: str = "1:1", vendor: str = "cpu", hardware: str = "CPU", *settings: str, suite: str = SUITE,
+    scale: str = "small", **more: Any,
+) -> Plan:  # fmt: skip
+    request = PlanRequest(Case.parse(f"{suite}:{hardware}:{shape}:1"), vendor, scale, settings=settings, **more)
     return make_plan(CATALOG, request)
 
 
@@ -50,6 +53,19 @@ def test_a_case_uses_the_devices_and_the_environment_of_pytorch() -> None:
     ]
     assert requests[0].framework == requests[1].framework == "pytorch"
     assert {*requests[0].requirements} == {*requests[1].requirements}
+
+
+def test_vllm_has_the_vendors_package_and_one_server_for_all_devices() -> None:
+    case, cpu = Case.parse("llama31_8b:vllm:CPU:1:2:1"), CATALOG.vendor("cpu")
+    request = runtime_request(Settings(), CATALOG, case, cpu, "venv")
+    config = cpu.path / "llama31_8b-vllm" / "config"
+    assert (request.requirements, request.overrides) == ((config / "requirements.txt",), (config / "overrides.txt",))
+    assert planned("1:2", "cpu", "CPU", "concurrencies=[1]", suite="llama31_8b:vllm").config["one_server"]
+    of_8b: dict[str, Any] = {"suite": "llama31_8b:vllm", "scale": "reference"}
+    plan = planned("1:2", "nvidia", "H100", "precision=fp8", synthetic=True, **of_8b)
+    assert (plan.config["precision"], plan.config["case_config"]["num_layers"]) == ("fp8", 32)
+    with pytest.raises(Problems, match="no trained weights at the reference scale; pass --synthetic"):
+        planned("1:2", "nvidia", "H100", **of_8b)
 
 
 def test_random_weights_are_planned_only_if_they_are_asked_for() -> None:

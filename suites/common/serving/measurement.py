@@ -1,7 +1,7 @@
 """The measurement of a serving suite: its server, the test of the client, the judgement of answers, and the load.
 
-The first rank is the client of the servers of all ranks, each of which has one device; the other ranks wait for it. It
-stores the times of all requests; the harness derives the figures from them.
+The first rank is the client of the servers of all ranks, each of which has one device, or of one server that has all
+devices; the other ranks wait for it. It stores the times of all requests; the harness derives the figures from them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from common.serving import load, selftest
 from common.serving.client import Answer, Client, Request, RequestFailed
-from common.serving.process import ServerError, ServerProcess
+from common.serving.process import NoServer, ServerError, ServerProcess
 from common.serving.search import RateSearch
 from flagperf_driver import seeds
 from flagperf_driver.measuring.measurement import Measurement, Point
@@ -71,16 +71,17 @@ class Serving(Measurement):
     on_host = True
 
     def __init__(self, ctx: Any, model: Model, gather: Callable[[Any], list[Any]]) -> None:
-        """Start this rank's server; ``gather`` returns the values of all ranks."""
+        """Start this rank's server, if it has one; ``gather`` returns the values of all ranks."""
         self._ctx, self._config, self._model, self._gather = ctx, ctx.config, model, gather
         self._folder = Path(os.environ.get("FLAGPERF_LOG_DIR") or ".")
-        self._server = ServerProcess(model.command, self._folder / f"rank{ctx.rank}.server.log")
+        program = NoServer if self._config.one_server and ctx.rank else ServerProcess
+        self._server = program(model.command, self._folder / f"rank{ctx.rank}.server.log")
         try:
             self._ready_s = max(gather(self._server.wait_ready(self._config.ready_timeout_s)))
         except ServerError:
             self._server.stop()
             raise
-        self._urls: list[str] = gather(self._server.url)
+        self._urls: list[str] = [*filter(None, gather(self._server.url))]
         self._prompts = self._new_prompts()
         self._texts = min(self._config.accuracy_texts, len(model.texts))
         self._figures: Mapping[str, float] = {}
@@ -96,7 +97,7 @@ class Serving(Measurement):
             if not self._ctx.synthetic:
                 yield Point("accuracy")
             # With fewer requests than servers a device would be idle.
-            for number in (one for one in self._config.concurrencies if one >= self._ctx.world_size):
+            for number in (one for one in self._config.concurrencies if one >= len(self._urls)):
                 yield Point(f"{number} at once", {CONCURRENCY: number})
                 self._best_rate = max(self._best_rate, self._facts["request_rate"])
             for name in _LIMITS:

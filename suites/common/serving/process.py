@@ -70,14 +70,14 @@ class ServerProcess:
         return sum(_peak(pid) for pid in self._processes())
 
     def stop(self) -> None:
-        """End the server and its children."""
+        """End the server, which may end its children and remove what they share, and then what is left of them."""
         processes = [*self._processes()]
-        for number, patience_s in ((signal.SIGTERM, _END_S), (signal.SIGKILL, _END_S)):
-            for pid in processes:
+        for number, pids in ((signal.SIGTERM, processes[:1]), (signal.SIGKILL, processes)):
+            for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience_s)
+                self._process.wait(_END_S)
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +107,21 @@ class ServerProcess:
             pid = below.pop()
             yield pid
             below += children.get(pid, [])
+
+
+class NoServer(ServerProcess):
+    """What a rank has instead of a server, if the first rank's server has the devices of all ranks."""
+
+    url = ""
+
+    def __init__(self, command: Callable[[int], Sequence[str]], log: Path) -> None: ...
+
+    def wait_ready(self, timeout_s: float, beat: Callable[[], None] = lambda: None) -> float:  # noqa: ARG002
+        return 0.0
+
+    def check(self, when: str) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 def _peak(pid: int) -> int:

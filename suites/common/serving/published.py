@@ -48,9 +48,14 @@ def write(model: Decoder, folder: Path) -> None:
         for name, value in model.state_dict().items()
         if not (model.shape.tied_embeddings and name.startswith("head."))
     }
+    write_config(model, folder)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_config(model: Decoder, folder: Path) -> None:
+    """Write only what describes the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_of(model), indent=1), encoding="utf-8")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def config_of(model: Decoder) -> dict[str, Any]:

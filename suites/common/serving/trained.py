@@ -28,27 +28,40 @@ class TrainedModel:
         """Train the model as its suite does, or draw it with ``--synthetic``; write it to a folder."""
         self.ctx, config = ctx, ctx.config
         training = context_of(ctx, config.weights_of)
-        steps = steps_of(training.suite_dir)
-        built = parts.build(training, steps, steps)
-        self.model: Decoder = distributed.unwrap(built.model)
         self.trained_by: str = config.weights_of_run
         """The training of the same run whose weights are served; empty if they come from this round."""
-        if self.trained_by:
-            checkpoint, record = stored_checkpoint(config.weights_dir, self.trained_by, 1)
-            published.load(self.model, model_weights(checkpoint))
-            self.model.to(ctx.device)
-            self.log_perplexity = record["evaluation"]["metrics"]["log_perplexity"]
-        else:
-            self.log_perplexity = None if ctx.synthetic else _train(training, steps, built)
-        self.model.eval().requires_grad_(requires_grad=False)
         self.name = training.suite_dir.parent.name
         self.vocabulary: int = training.config.vocab_size
-        length = training.config.max_seq_length
-        rows = TextBytes(length, training=False, count=training.config.eval_sequences)
-        self.texts: list[list[int]] = rows[Draw(0, torch.arange(len(rows)).numpy())].tolist()
-        self.places: int = max(config.prompt_tokens + config.answer_tokens, length + 2)
+        self.texts: list[list[int]] = []
+        self.log_perplexity: float | None = None
+        self.places: int = config.prompt_tokens + config.answer_tokens
         """The most tokens of a prompt with its answer."""
         self.folder = Path(tempfile.mkdtemp(prefix="served-"))
+        if ctx.synthetic:
+            self._draw(training, steps_of(training.suite_dir))
+        else:
+            self._train(training, steps_of(training.suite_dir))
+
+    def _draw(self, training: Context, steps: Steps) -> None:
+        """Write initial weights."""
+        published.write(distributed.unwrap(parts.build(training, steps, steps).model), self.folder)
+
+    def _train(self, training: Context, steps: Steps) -> None:
+        """Write trained weights, and keep what judges their server."""
+        built = parts.build(training, steps, steps)
+        self.model: Decoder = distributed.unwrap(built.model)
+        if self.trained_by:
+            checkpoint, record = stored_checkpoint(self.ctx.config.weights_dir, self.trained_by, 1)
+            published.load(self.model, model_weights(checkpoint))
+            self.model.to(self.ctx.device)
+            self.log_perplexity = record["evaluation"]["metrics"]["log_perplexity"]
+        else:
+            self.log_perplexity = _trained(training, steps, built)
+        self.model.eval().requires_grad_(requires_grad=False)
+        length = training.config.max_seq_length
+        rows = TextBytes(length, training=False, count=training.config.eval_sequences)
+        self.texts = rows[Draw(0, torch.arange(len(rows)).numpy())].tolist()
+        self.places = max(self.places, length + 2)
         published.write(self.model, self.folder)
 
     @torch.no_grad()
@@ -73,7 +86,7 @@ class ContinuouslyBatched(TrainedModel):
         ]  # fmt: skip
 
 
-def _train(ctx: Context, steps: Steps, built: parts.Parts) -> float:
+def _trained(ctx: Context, steps: Steps, built: parts.Parts) -> float:
     """Train for ``max_steps``, and return the log perplexity by the evaluation of trainings."""
     prepare = preparation(ctx, steps)
     weights = [parameter for group in built.optimizer.param_groups for parameter in group["params"]]
