@@ -15,7 +15,7 @@ from pytest_flagperf.stored.plan import StoredPlan
 
 from . import requests
 from .requests import Limits, StoredPoint
-from .suite import LOGGED, OVER, REQUEST_RATE
+from .suite import LOGGED, OVER, REQUEST_RATE, TOKEN_LIMIT
 
 _LEAST_SAMPLED = 0.5
 """The share of a point's time that must be sampled for its energy."""
@@ -57,7 +57,9 @@ def derived(
         load = {"client_load": own.token_rate / client_rate} if client_rate > 0 else {}
         if OVER in point.values:
             more = {**_rates(own, plan.cards), **dict(_energy(own, plan, samples))}
-            return replace(point, figures={**logged, **times, **load, **more}, interval=own.interval)
+            within = {f"{name}_{TOKEN_LIMIT}": one.token_s for name, one in limits.items()}
+            figures = {**logged, **times, **load, **more}
+            return replace(point, figures=figures, interval=own.interval, facts={**point.facts, **within})
         facts: dict[str, float] = {}
         for name, one in highest.items():
             if one.point is own:

@@ -27,6 +27,8 @@ LOGGED = frozenset(
 """The figures that a rank logs; the others follow from the stored requests and from samples."""
 LIMITS = ("server", "interactive")
 """The names of the limits of times, as the config has them: server_ttft_s and server_tpot_s."""
+TOKEN_LIMIT = "token_limit_s"  # noqa: S105 - a token of an answer
+"""The end of the name of a fact of each concurrency: the limit of the time of a token."""
 _JOULES = "J/token"
 WEIGHTS_OF = "weights_of"
 """The config key that names the training of the served model."""

@@ -39,7 +39,8 @@ def outcome(right: float = 1.0, **more: Any) -> Outcome:
     for users, rate, user in ((1, 100.0, 100.0), (2, 180.0, 90.0), (4, 280.0, 70.0)):
         times = {f"{name}_p{part}": 1 / user for name in ("ttft", "tpot", "itl") for part in (50, 90, 99)}
         rates = {"output_rate": rate, "device_rate": rate, "user_rate": user, "right_under_load": 1.0}
-        points.append(MeasuredPoint(f"{users} at once", {"concurrency": users}, {**rates, **times}))
+        limits = {"server_token_limit_s": 0.02, "interactive_token_limit_s": 0.0125}
+        points.append(MeasuredPoint(f"{users} at once", {"concurrency": users}, {**rates, **times}, facts=limits))
     return outcome_of(points, **more)
 
 
@@ -123,7 +124,8 @@ def test_the_page_leads_with_the_curve_that_buyers_read() -> None:
     first, *others = [one for one in kind.charts([outcome(), replace(outcome(), round=2)], 300) if one]
     assert (first.title, first.x) == ("tokens/s of a device over tokens/s of a user", "tokens/s of a user")
     assert [(line.x, line.y) for line in first.lines] == [([70.0, 90.0, 100.0], [280.0, 180.0, 100.0])]
-    assert any("concurrency" in one.title for one in others)
+    assert [(band.start, band.end) for band in first.bands] == [(50.0, 100.0), (80.0, 100.0)], "the limits"
+    assert others[0].title == "ttft_p50, ttft_p90, ttft_p99 over concurrency"
     wrong = next(iter(kind.charts([outcome(right=0.5)], 300)))
     assert wrong is not None
     assert wrong.title.endswith("(invalid: not accurate)")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.engines import Engine
 from pytest_flagperf.running.directory import RunDirectory
 from pytest_flagperf.running.records import Records
 from pytest_flagperf.running.restarts import Restarts
@@ -47,8 +46,7 @@ def test_the_training_runs_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     run, cases = opened(tmp_path, "pytorch", "transformers")
     trains, serves, begun = cases["pytorch 1x1"], cases["transformers 1x1"], []
     directory = RunDirectory(tmp_path / "run")
-    engine: Engine = run.engine
-    rounds = Rounds(run.plan, engine, directory, Records(directory), Restarts(0), run._sources.get)
+    rounds = Rounds(run.plan, run.engine, directory, Records(directory), Restarts(0), run._sources.get)
     monkeypatch.setattr(rounds, "run", lambda plan, *_: begun.append(plan.case))
     rounds.outcome(serves, 1)
     rounds.outcome(trains, 1)
