@@ -195,6 +195,10 @@ class Kind:
         """Return the result of a case in a few words, such as ``top1 0.93 (>= 0.9)``; empty without one."""
         raise NotImplementedError
 
+    def remarks(self, old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:  # noqa: ARG002
+        """Return sentences on a case in two runs, for a comparison, beside its figures."""
+        return []
+
     def lines(self, cases: Sequence[CaseResult], width: int) -> list[str]:
         """Return the table of cases at the end of a run."""
         raise NotImplementedError

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_flagperf.case import variant_of
 from pytest_flagperf.commands import common
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.comparing.comparable import config_differences, notes
 from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures import noise
@@ -140,8 +141,9 @@ class CaseRuns:
 
     @property
     def notes(self) -> list[str]:
-        """The differences that do not prevent a comparison, such as the code."""
-        return notes(self.old.outcomes[0], self.new.outcomes[0])
+        """What its kind says of both runs, and the differences that do not prevent a comparison, such as the code."""
+        of_kind = kind_of(self.old.first).remarks(self.old.outcomes, self.new.outcomes)
+        return [*of_kind, *notes(self.old.outcomes[0], self.new.outcomes[0])]
 
     @property
     def failed(self) -> list[str]:

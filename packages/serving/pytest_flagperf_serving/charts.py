@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from statistics import median
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.kinds.measurement import charts as measured
@@ -13,17 +11,17 @@ from pytest_flagperf.report.page.charts import Band, Chart, ChartLine, make_char
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 
+from . import curve
 from .suite import LIMITS, OVER, RATE, TOKEN_LIMIT
 from .tables import mark
 
-_USER, _DEVICE = "user_rate", "device_rate"
 _FIRST = "ttft_"
 
 
 def charts(outcomes: Sequence[Outcome]) -> Iterator[Chart | None]:
     """Yield the curve, then the time to the first token and the other figures over the number of requests at once."""
     figures = outcomes[0].figures if outcomes else ()
-    if {_USER, _DEVICE} <= {figure.name for figure in figures}:
+    if {curve.USER, curve.DEVICE} <= {figure.name for figure in figures}:
         yield _curve(outcomes)
     rates = [figure for figure in figures if figure.unit == RATE]
     # A first token takes much longer than the others, whose lines would lie on each other.
@@ -35,16 +33,11 @@ def charts(outcomes: Sequence[Outcome]) -> Iterator[Chart | None]:
 
 def _curve(outcomes: Sequence[Outcome]) -> Chart | None:
     """Return what all devices give over what a user gets: a point for each number of requests at once."""
-    values: dict[float, list[tuple[float, float]]] = {}
-    for outcome in outcomes:
-        for point in outcome.points if outcome.ok else ():
-            pair = point.figures.get(_USER, math.nan), point.figures.get(_DEVICE, math.nan)
-            if all(map(math.isfinite, pair)):
-                values.setdefault(number(point.values.get(OVER)), []).append(pair)
-    pairs = sorted((median(x for x, _ in of_one), median(y for _, y in of_one)) for of_one in values.values())
+    values = curve.points(outcomes)
+    pairs = sorted(values.values())
     if len(pairs) < 2:
         return None
-    line = ChartLine(_DEVICE, [x for x, _ in pairs], [y for _, y in pairs])
+    line = ChartLine(curve.DEVICE, [x for x, _ in pairs], [y for _, y in pairs])
     title = f"tokens/s of a device over tokens/s of a user{mark(outcomes)}"
     chart = make_chart(title, "tokens/s of a user", RATE, [line])
     users = ", ".join(f"{one:g}" for one in sorted(values))

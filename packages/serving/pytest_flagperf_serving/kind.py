@@ -100,6 +100,11 @@ class ServingKind(MeasurementKind):
         text = super().metric(outcomes, named=named, with_target=with_target)
         return f"{text}{mark(outcomes)}" if text else ""
 
+    def remarks(self, old: Sequence[Outcome], new: Sequence[Outcome]) -> list[str]:
+        from .curve import ratio
+
+        return ratio(old, new)
+
     def lines(self, cases: Sequence[CaseResult], width: int) -> list[str]:
         from .tables import lines
 

@@ -119,6 +119,20 @@ def test_the_table_has_a_line_for_each_case_and_marks_wrong_answers() -> None:
     assert kind.metric([wrong], named=True, with_target=True) == "output_rate 280 tokens/s (invalid: not accurate)"
 
 
+def test_two_runs_are_compared_at_equal_speeds_of_a_user() -> None:
+    def faster(factor: float, figure: str) -> Outcome:
+        changed = [
+            replace(one, figures={**one.figures, figure: one.figures.get(figure, 0) * factor}) for one in old.points
+        ]
+        return replace(old, points=tuple(changed))
+
+    kind, old = kind_named("serving"), outcome()
+    sentence = "at equal speeds, 70 tokens/s to 100 tokens/s of a user, a device gives {} times the tokens/s"
+    assert kind.remarks([old], [faster(1.5, "device_rate")]) == [sentence.format("1.50")]
+    assert kind.remarks([old], [old]) == [sentence.format("1.00")], "the control"
+    assert "no speed of a user is in both" in kind.remarks([old], [faster(2.0, "user_rate")])[0]
+
+
 def test_the_page_leads_with_the_curve_that_buyers_read() -> None:
     kind = kind_named("serving")
     first, *others = [one for one in kind.charts([outcome(), replace(outcome(), round=2)], 300) if one]
