@@ -177,11 +177,11 @@ def test_unknown_and_missing_formats_are_reported(site: Site, tmp_path: Path, ca
     run = run_of(tmp_path / "run1")
     assert export(capsys, run, "--format=text") == (
         2,
-        "flagperf: --format=text: unknown format; choose from csv, parquet, markdown\n",
+        "flagperf: --format=text: unknown format; choose from csv, parquet, markdown, huggingface\n",
     )
     site.install(EXPORTER.format(name="text", body="pass"))
     assert export(capsys, run, "--format=texts")[1].endswith("unknown format; did you mean text?\n")
-    assert export(capsys, run, "--format=other")[1].endswith("choose from csv, parquet, markdown, text\n")
+    assert export(capsys, run, "--format=other")[1].endswith("choose from csv, parquet, markdown, huggingface, text\n")
     assert "--format=mlperf: pip install packages/mlperf" in export(capsys, run, "--format=mlperf")[1]
 
 
