@@ -116,6 +116,8 @@ class Goal:
     """Samples of a step at this rate."""
     source: str
     """Where the rate comes from."""
+    min_goodput: float | None = None
+    """The least goodput of a training with --restarts or --drill, if --min-goodput is not given."""
 
 
 @dataclass(frozen=True)

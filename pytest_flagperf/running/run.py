@@ -217,8 +217,12 @@ class Run:
             visible_devices=self._visible_devices or plan.visible_devices,
             price=settings.price,
             drill=split_faults(settings.drill),
-            min_goodput=settings.min_goodput or None,
+            min_goodput=settings.min_goodput or self._goodput_goal(selected.suite),
         )
+
+    def _goodput_goal(self, suite: Suite) -> float | None:
+        asked = self.settings.restarts or self.settings.drill
+        return suite.goal.min_goodput if asked and suite.goal else None
 
     def _runtime(self, selected: Selected) -> str:
         """Return the runtime that provides the Python of a case's ranks."""

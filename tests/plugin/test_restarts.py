@@ -61,16 +61,20 @@ def test_a_drill_that_cannot_strike_is_refused(toy: Toy, arguments: list[str], w
     result.stderr.fnmatch_lines([words])
 
 
-def test_a_killed_rank_is_a_drill_whose_goodput_is_judged(toy: Toy) -> None:
+GOAL = '\n[goal]\nchip = "H100"\nrate = 1.0\nbatch = 1.0\nsource = "a"\nmin_goodput = 0.99\n'
+
+
+@pytest.mark.parametrize(("goal", "least"), [("", "--min-goodput=0.99"), (GOAL, "--min-goodput=0")])
+def test_a_killed_rank_is_a_drill_whose_goodput_is_judged(toy: Toy, goal: str, least: str) -> None:
     """The toy logs no time, of which goodput would be a share: what is missing fails."""
-    result, case = run(
-        toy, "none", "--restarts=1", "--set=step_s=0.1", "--drill=rank", "--drill-here", "--min-goodput=0.99"
-    )
+    (table,) = (toy.pytester.path / "suites/alpha").glob("*/suite.toml")
+    table.write_text(table.read_text() + goal)
+    result, case = run(toy, "none", "--restarts=1", "--set=step_s=0.1", "--drill=rank", "--drill-here", least)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
             "*drill: rank 0 on localhost was killed at step *",
-            "*goodput is missing, expected at least 99.0 % (--min-goodput)",
+            "*goodput is missing, expected at least 99.0 % (--min-goodput, or the suite's goal)",
         ]
     )
     (path,) = case.glob("verdicts/*.json")

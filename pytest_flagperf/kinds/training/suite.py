@@ -62,6 +62,9 @@ class TrainingTable:
         if self.goal and not (self.goal.rate > 0 and self.goal.batch > 0):
             got = f"{self.goal.rate:g} and {self.goal.batch:g}"
             yield f"{where(file, 'goal')}: goal.rate and goal.batch are {got}; expected more than 0"
+        if self.goal and self.goal.min_goodput is not None and not 0 < self.goal.min_goodput <= 1:
+            got = f"goal.min_goodput is {self.goal.min_goodput:g}"
+            yield f"{where(file, 'goal')}: {got}; expected a share, more than 0 and at most 1"
         for name, scale in self.scales.items():
             yield from choice(file, f"scales.{name}.counted_on", scale.counted_on, COUNTED_ON)
             yield from _left_out(file, name, scale.left_out)

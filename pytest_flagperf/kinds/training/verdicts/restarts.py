@@ -25,13 +25,15 @@ def drill(outcome: Outcome) -> Iterator[Verdict]:
 
 
 def goodput(outcome: Outcome) -> Iterator[Verdict]:
-    """Judge the share of the time that became progress; nothing without --min-goodput."""
+    """Judge the share of the time that became progress; nothing if no least one is known."""
     least, value = outcome.limits.get("min_goodput"), outcome.value("goodput")
     if least is None:
         return
     ok = value is not None and value >= least
     got, limit = compared(value, least, "share")
     lost = outcome.metric("lost_time")
-    sentence = f"round {outcome.round}: goodput is {got}, expected at least {limit} (--min-goodput)"
+    sentence = (
+        f"round {outcome.round}: goodput is {got}, expected at least {limit} (--min-goodput, or the suite's goal)"
+    )
     sentence += f"; lost: {quantity(lost.value, 's')} ({lost.how})" if lost else ""
     yield Verdict("goodput", ok, got, f"at least {limit}", "" if ok else sentence)
