@@ -200,14 +200,12 @@ def make_items(target: Target, folder: Path) -> list[Item]:
 
     def throughput(model: str, name: str, *words: str, compiled: bool = True) -> Item:
         suite = target.catalog.suites[model, FRAMEWORK]
-        factor = (target.catalog.case_folder(suite, vendor) / "extern").is_dir()
         guess = GUESSES_S.get(model, OTHER_MODEL_S) / (1 if compiled else 2)
         devices = DEVICES.get(model, 1) if vendor.toml.scale == REFERENCE else 1
         settings = [
             "--set=precision=bf16",
             f"--set=compile={compiled}",
             *words,
-            *(["--set=vendor_factor=True"] if factor else []),
         ]
         nodes = f"1x{devices}"
         item = run(f"{model}-bf16-{name}", guess, *synthetic, *settings, suite=model, devices=devices, nodes=nodes)

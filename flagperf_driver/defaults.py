@@ -74,7 +74,6 @@ throughput_only = False  # measure throughput only: few steps, no target
 throughput_steps = 50  # measured steps of such a training, after the warm-up
 timing_warmup_steps = 5  # steps left out of p_core and the step times
 profile_steps = 10  # steps that a throughput training profiles after the measured ones; 0: no profile
-vendor_factor = False  # time ten steps with the suite's own steps after the training, to say what a vendor's steps gain
 scaling: Literal["weak", "strong"] = "weak"  # weak: same batch per device; strong: same batch over all devices
 min_efficiency: float | None = None  # minimum speed-up per device; None: 0.8, or 0.55 for cores of a CPU
 
@@ -96,7 +95,6 @@ MUTABLE = [
     "max_epochs", "max_samples", "max_steps", "max_time_s", "min_efficiency", "momentum", "num_workers",
     "parity_samples", "precision", "profile_steps", "replica_check_steps", "round_timeout_s", "scaling", "seed",
     "shuffle_labels", "stop_at_target",
-    "throughput_only", "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "vendor_factor",
-    "weight_decay",
+    "throughput_only", "throughput_steps", "timing_warmup_steps", "train_batch_size", "vendor", "weight_decay",
 ]  # fmt: skip
 """Keys that a vendor's file and ``--set`` may override in every suite."""

@@ -132,6 +132,9 @@ class RunCase:
     config: Config
     peaks: Mapping[str, float] = field(default_factory=dict)
     """The declared peaks of the chip in FLOP/s and B/s, by their keys in vendor.toml, e.g. peak_tflops.bf16."""
+    replay: Mapping[str, Any] = field(default_factory=dict)
+    """``states``: the folder for the states of the training; in the process that repeats a segment also ``segment``:
+    its first and last saved step, and ``final``: the last step of the training. Empty without a replay."""
 
     @property
     def given(self) -> Mapping[str, Any]:
@@ -150,7 +153,7 @@ class RunCase:
     @classmethod
     def from_json(cls, body: Mapping[str, Any], where: str = "case.json") -> RunCase:
         # An engine that continues no training gives only the token.
-        body = {"training": body.get("token"), "peaks": {}, **body}
+        body = {"training": body.get("token"), "peaks": {}, "replay": {}, **body}
         problems = _missing(body, [item.name for item in fields(cls)], where)
         if body.get("schema") != SCHEMA:
             problems.append("{}: schema is {!r}; expected {}".format(where, body.get("schema"), SCHEMA))

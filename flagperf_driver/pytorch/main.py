@@ -13,8 +13,8 @@ from flagperf_driver.pytorch.hooks import set_up_device
 from flagperf_driver.pytorch.parts import context, with_vendor_steps
 from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.pytorch.trainer import TorchTrainer
-from flagperf_driver.training.loop import Training
 from flagperf_driver.training.program import exit_now
+from flagperf_driver.training.replay import training_of
 
 
 def main(steps: PyTorchSteps) -> None:
@@ -30,5 +30,6 @@ def _run(steps: PyTorchSteps, suite_dir: Path, rank: Rank) -> None:
     hooks, device = set_up_device(case, world)
     with distributed.process_group(case.backend, device, world.world_size, rank.config.init_timeout_s):
         ctx = context(rank, device, suite_dir, hooks)
-        Training(rank, TorchTrainer(rank, ctx, with_vendor_steps(steps, case.extern), own=steps)).run()
+        trainer = TorchTrainer(rank, ctx, with_vendor_steps(steps, case.extern), own=steps)
+        training_of(rank, trainer).run()
     rank.heartbeat.beat(ctx.progress.step, heartbeat.DONE)

@@ -60,16 +60,15 @@ def build(ctx: PyTorchContext, steps: PyTorchSteps, own: PyTorchSteps) -> Parts:
     """Build all parts. The initial weights are the same on all ranks; later ones differ between data ranks."""
     ctx.hooks.settings(ctx.device, ctx.config)
     seed(ctx, seeds.MODEL)
-    model, original = vendor_step_checks.create_model(ctx, steps, own)
+    model = vendor_step_checks.create_model(ctx, steps, own)
     model = steps.model_to_fp16(ctx, steps.convert_model(ctx, model))
     if ctx.config.compile:
         model = steps.compile_model(ctx, model)
     model = steps.model_to_ddp(ctx, model)
-    vendor_step_checks.check_model(ctx, model, original, steps, own)
     model.train()
     seed(ctx, seeds.RANK, ctx.data_rank)
     optimizer = steps.create_optimizer(ctx, model)
-    deviations = vendor_step_checks.check_optimizer(ctx, steps, own, model, optimizer)
+    deviations = vendor_step_checks.deviations(ctx, steps, own, model, optimizer)
     train_data = steps.create_train_data(ctx)
     ctx.progress.steps_per_epoch = steps_per_epoch(
         train_data,

@@ -16,6 +16,8 @@ from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed
 from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.parts import Parts, seed
+from flagperf_driver.pytorch.schedules import Schedule
+from flagperf_driver.training.checkpoint import CheckpointError
 
 Tensors = Dict[str, torch.Tensor]
 _REST = "rest.pt"
@@ -32,6 +34,7 @@ class TorchStates:
         self._copies: Tensors = {}
         """Host memory for this rank's share, pinned if possible; the next checkpoint uses it again."""
         self._checkpoint_group: Any = None
+        self._random: Sequence[Mapping[str, Any]] | None = None
 
     def copy(self) -> Callable[[Path], None]:
         """Copy this rank's share, and return a function that writes it; every rank calls both."""
@@ -42,7 +45,7 @@ class TorchStates:
         rest = {"state": _without_tensors(self._state(), "", tensors, {})}
         for number, (name, tensor) in enumerate(tensors.items()):
             # What all ranks have is shared out.
-            if _is_sharded(tensor) or number % ctx.world_size == ctx.rank:
+            if is_sharded(tensor) or number % ctx.world_size == ctx.rank:
                 self._copy(name, tensor)
         rest["random"] = distributed.gather(random_state(ctx.device))
         group = self._group()
@@ -61,8 +64,11 @@ class TorchStates:
 
         return write
 
-    def load(self, folder: Path) -> Sequence[Mapping[str, Any]]:
-        """Read the state and return the random states of the ranks that wrote it."""
+    def load(self, folder: Path, steps: int | None = None) -> None:
+        """Read the state, and keep the random states of the ranks that wrote it for ``continue_random``.
+
+        ``steps``: a vendor's steps may have written it after so many, so the hyper-parameters are the suite's own.
+        """
         from flagperf_driver.pytorch import storage
 
         rest = torch.load(folder / _REST, map_location="cpu", weights_only=True)
@@ -70,12 +76,37 @@ class TorchStates:
         storage.read(folder, into, self._group())
         state = _with_tensors(rest["state"], into)
         distributed.unwrap(self._parts.model).load_state_dict(state["model"])
-        self._parts.optimizer.load_state_dict(state["optimizer"])
-        self._parts.scheduler.load_state_dict(state["scheduler"])
-        if self._parts.scaler:
+        if steps is None:
+            self._parts.optimizer.load_state_dict(state["optimizer"])
+        else:
+            self._parts.optimizer.load_state_dict(_with_settings(state["optimizer"], self._parts.optimizer, steps))
+        own_schedule = steps is not None and isinstance(self._parts.scheduler, Schedule)
+        self._parts.scheduler.load_state_dict({"done": steps} if own_schedule else state["scheduler"])
+        if self._parts.scaler and state["scaler"]:
             self._parts.scaler.load_state_dict(state["scaler"])
-        of_ranks: Sequence[Mapping[str, Any]] = rest["random"]
-        return of_ranks
+        self._random = rest["random"]
+
+    def continue_random(self) -> None:
+        """Set this rank's random generators to a state that was read; derive another one if the ranks are others."""
+        ctx, of_ranks, self._random = self._ctx, self._random, None
+        if of_ranks is not None and len(of_ranks) == ctx.world_size:
+            restore_random(of_ranks[ctx.rank], ctx.device)
+        elif of_ranks is not None:
+            seed(ctx, f"{seeds.RANK} after step {ctx.progress.step}", ctx.data_rank)
+
+    def weights(self) -> Tensors:
+        """Return the trained weights by the names of their stored values, shared ones once."""
+        stored: Tensors = {}
+        _without_tensors({"model": self._state()["model"]}, "", stored, {})
+        return {name: weight for name, weight in stored.items() if weight.requires_grad}
+
+    def stored_weights(self, folder: Path) -> Tensors:
+        """Read the trained weights of a state, in this training's layout; every rank calls it."""
+        from flagperf_driver.pytorch import storage
+
+        into = {name: torch.empty_like(weight.detach()) for name, weight in self.weights().items()}
+        storage.read(folder, into, self._group())
+        return into
 
     def _state(self) -> dict[str, Any]:
         parts = self._parts
@@ -101,8 +132,9 @@ class TorchStates:
             like = parameters.get(name.rpartition("/")[0])
             if name in own:
                 found[name] = own[name]
-            elif like is not None and _is_sharded(like) and like.shape == size:
-                found[name] = torch.empty_like(like, dtype=dtype)
+            elif like is not None and like.shape == size:
+                # Also in its memory format: a fused optimizer reads both as they lie in memory.
+                found[name] = torch.empty_like(like.detach(), dtype=dtype)
             else:
                 found[name] = torch.empty(size, dtype=dtype)
         return found
@@ -113,7 +145,7 @@ class TorchStates:
         if copied is None or copied.shape != tensor.shape or copied.dtype != tensor.dtype:
             copied = torch.empty_like(tensor, device="cpu", pin_memory=devices.pins(self._ctx.device))
             self._copies[name] = copied
-        _local(copied).copy_(_local(tensor), non_blocking=True)
+        local(copied).copy_(local(tensor), non_blocking=True)
 
     def _group(self) -> Any:
         """Return a process group for the checkpoints alone: they are written while the ranks train."""
@@ -132,12 +164,31 @@ def model_weights(folder: Path) -> Tensors:
     return {name[len(_MODEL) :]: tensor for name, tensor in into.items()}
 
 
-def _is_sharded(tensor: torch.Tensor) -> bool:
+def _with_settings(saved: Mapping[str, Any], optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
+    """Return the values that another optimizer keeps for each parameter, with this one's hyper-parameters.
+
+    Some optimizers count their steps for each parameter, and some for all of a group.
+    """
+    own: dict[str, Any] = optimizer.state_dict()
+    for group in own["param_groups"]:
+        group["steps"] = steps
+    counted = {"step": torch.tensor(float(steps))}
+    own["state"] = {number: {**counted, **values} for number, values in saved["state"].items()}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, values in saved["state"].items():
+        for name, value in values.items():
+            # A fused optimizer would read beyond a smaller one.
+            if number >= len(parameters) or (getattr(value, "ndim", 0) and value.shape != parameters[number].shape):
+                raise CheckpointError(f"{name} of the optimizer's parameter {number} is of another model or optimizer")
+    return own
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "to_local")
 
 
-def _local(tensor: Any) -> torch.Tensor:
-    part: torch.Tensor = tensor.to_local() if _is_sharded(tensor) else tensor
+def local(tensor: Any) -> torch.Tensor:
+    part: torch.Tensor = tensor.to_local() if is_sharded(tensor) else tensor
     return part
 
 
@@ -175,14 +226,6 @@ def random_state(device: torch.device) -> dict[str, Any]:
         kind, keys, *rest = sys.modules["numpy"].random.get_state()
         state["numpy"] = [kind, keys.tolist(), *rest]
     return state
-
-
-def continue_random(ctx: PyTorchContext, of_ranks: Sequence[Mapping[str, Any]]) -> None:
-    """Set this rank's random generators to the state of a checkpoint; derive another one if the ranks are others."""
-    if len(of_ranks) == ctx.world_size:
-        restore_random(of_ranks[ctx.rank], ctx.device)
-    else:
-        seed(ctx, f"{seeds.RANK} after step {ctx.progress.step}", ctx.data_rank)
 
 
 def restore_random(state: Mapping[str, Any], device: torch.device) -> None:

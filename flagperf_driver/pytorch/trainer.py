@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from flagperf_driver.driver import Config, Rank
-from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, profiler, states, traffic
+from flagperf_driver.driver import Rank
+from flagperf_driver.pytorch import distributed, repeating, states, traffic
 from flagperf_driver.pytorch.checks import replicas
-from flagperf_driver.pytorch.checks.steps import COMPARED, StepComparison
 from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.evaluation import evaluate
 from flagperf_driver.pytorch.feed import epoch_batches, preparation
 from flagperf_driver.pytorch.hooks import forward_context, module_versions
 from flagperf_driver.pytorch.parts import build, description
 from flagperf_driver.pytorch.steps import PyTorchSteps
-from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.due import window
 from flagperf_driver.training.profile import Profiler, StepBytes
-from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Timeline
-from flagperf_driver.training.trainer import RankEvaluation, Trainer
+from flagperf_driver.training.trainer import RankEvaluation, Repeater
 
 _NOTHING = contextlib.nullcontext()
 
@@ -46,17 +41,9 @@ class TorchTrainer:
         watches = ctx.world_size > 1 and ctx.config.replica_check_steps
         self._at_rest = replicas.AtRest(self.parts.model, ctx.world_size) if watches else None
         self._states = states.TorchStates(ctx, self.parts)
-        self._random_states: Sequence[Mapping[str, Any]] | None = None
+        self.repeater: Repeater = repeating.TorchRepeater(ctx, self.parts.model, self._states)
         self._prepared = preparation(ctx, steps)
         self._autocast = forward_context(ctx.hooks, ctx.config.precision, ctx.device)
-        self._vendors = (
-            StepComparison(ctx, steps, self._own, self.parts, self._first_micro_step)
-            if COMPARED.intersection(self.parts.replaced)
-            else None
-        )
-        self.comparison: Comparison | None = self._vendors
-        self.own: Callable[[], Trainer] | None = self._own_trainer if self.parts.replaced else None
-        self.vendors: Callable[[], Trainer] | None = self._vendors_trainer if self.parts.replaced else None
         self.step_bytes: Callable[[Callable[[], object]], StepBytes] | None = self._count_bytes
         # Every step reads these values; attributes are faster than the config.
         self._accumulation = ctx.config.gradient_accumulation_steps
@@ -74,9 +61,7 @@ class TorchTrainer:
 
     def epoch(self, number: int, start: int) -> Iterator[Any]:
         batches = epoch_batches(self._ctx, self.parts.train_data, number, start)
-        if self._random_states is not None:
-            states.continue_random(self._ctx, self._random_states)
-            self._random_states = None
+        self._states.continue_random()
         return batches
 
     def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
@@ -90,19 +75,11 @@ class TorchTrainer:
                     timeline.drop()
                     return None
             timeline.begin()
-            if self._vendors and self._vendors.armed:
-                batch = self._vendors.exchanged(batch)
             # A vendor may replace the preparation: tokens are counted before, and the step's time includes it.
             counted = steps.count_tokens(ctx, batch) if steps.count_tokens else None
             batch = self._prepared(batch)
             last = micro == self._accumulation
-            loss = self._micro_step(
-                steps, parts.model, batch, parts.scaler, last=last, autocast=self._autocast, timeline=timeline
-            )
-            if self._vendors and self._vendors.armed:
-                self._vendors.keep(loss)
-                timeline.drop()
-                return None
+            loss = self._micro_step(batch, timeline, last=last)
             slot.copy_(loss.detach()) if micro == 1 else slot.add_(loss.detach())
             samples += steps.count_samples(ctx, batch) if self._is_counted else 0
             if counted and self._is_counted:
@@ -112,28 +89,17 @@ class TorchTrainer:
             timeline.end()
         return samples
 
-    def _micro_step(
-        self, steps: PyTorchSteps, model: Any, batch: Any, scaler: Any, *, last: bool, autocast: Any, timeline: Any
-    ) -> torch.Tensor:
-        """Compute the gradients of a batch and return its loss; ``timeline`` may be None."""
+    def _micro_step(self, batch: Any, timeline: Timeline, *, last: bool) -> torch.Tensor:
+        """Compute the gradients of a batch and return its loss."""
+        model, steps = self.parts.model, self._steps
         with _NOTHING if last else distributed.unsynchronized(model):
-            with autocast:
+            with self._autocast:
                 loss = steps.calculate_loss(self._ctx, model, batch)
-            if timeline:
-                timeline.begin_backward()
+            timeline.begin_backward()
             if self._accumulation > 1:
                 loss = loss / self._accumulation
-            steps.backward(self._ctx, loss, scaler)
+            steps.backward(self._ctx, loss, self.parts.scaler)
         return loss
-
-    def _first_micro_step(
-        self, steps: PyTorchSteps, model: Any, batch: Any, scaler: Any, autocast: Any
-    ) -> torch.Tensor:
-        """Run the first micro-step of an optimizer step outside of the timeline."""
-        last = self._accumulation == 1
-        return self._micro_step(
-            steps, model, batch, scaler, last=last, autocast=autocast or self._autocast, timeline=None
-        )
 
     def _update(self) -> None:
         """Update the weights and the learning rate."""
@@ -165,26 +131,6 @@ class TorchTrainer:
     def step_figures(self) -> Mapping[str, float]:
         step = self._steps.step_figures
         return step(self._ctx, distributed.unwrap(self.parts.model), self.total) if step else {}
-
-    def _own_trainer(self) -> Trainer:
-        rank, ctx, own = self._rank, self._ctx, self._own
-        # The name is the only reference to the parts after the training.
-        del self.parts, self._states, self._trained, self.comparison, self._vendors, self.weights_digests, self._at_rest
-        self._free_memory()
-        config = Config({**ctx.config.as_dict(), "compile": False})
-        return TorchTrainer(rank, replace(ctx, config=config, progress=TrainingProgress()), own)
-
-    def _vendors_trainer(self) -> Trainer:
-        self._free_memory()
-        profiler.forget_compiled()
-        return TorchTrainer(self._rank, replace(self._ctx, progress=TrainingProgress()), self._steps, self._own)
-
-    def _free_memory(self) -> None:
-        gc.collect()
-        device = self._ctx.device
-        empty_cache = None if devices.is_host(device) else getattr(devices.backend(device), "empty_cache", None)
-        if empty_cache is not None:
-            empty_cache()
 
     # -- evaluation --------------------------------------------------------------------------------------
 
@@ -242,4 +188,4 @@ class TorchTrainer:
         return self._states.copy()
 
     def load_state(self, folder: Path) -> None:
-        self._random_states = self._states.load(folder)
+        self._states.load(folder)

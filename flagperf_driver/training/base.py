@@ -15,14 +15,13 @@ import numpy as np
 from flagperf_driver.driver import Rank
 from flagperf_driver.training.batches import any_ranks, begin_epoch, steps_per_epoch
 from flagperf_driver.training.checks import replicas
-from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.evaluation import Loading
 from flagperf_driver.training.meeting import Meeting
 from flagperf_driver.training.profile import Profiler, StepBytes
 from flagperf_driver.training.schedules import Factor, factor
 from flagperf_driver.training.steps import Context, Steps
 from flagperf_driver.training.timeline import Marks, Timeline
-from flagperf_driver.training.trainer import RankEvaluation, Trainer
+from flagperf_driver.training.trainer import RankEvaluation, Repeater, WeightChange
 
 Arrays = Dict[str, Any]
 """numpy arrays by name."""
@@ -57,9 +56,6 @@ class BaseTrainer(ABC):
     model: Any
     marks: Marks
     compiles = False
-    comparison: Comparison | None = None
-    own: Callable[[], Trainer] | None = None
-    vendors: Callable[[], Trainer] | None = None
     step_bytes: Callable[[Callable[[], object]], StepBytes] | None = None
 
     def __init__(self, rank: Rank, ctx: Context, steps: Steps, meeting: Meeting, states: States) -> None:
@@ -69,6 +65,7 @@ class BaseTrainer(ABC):
         self.weights_digests: Callable[[], Mapping[str, str]] = lambda: {
             replicas.WHOLE: replicas.digest(states.weights())
         }
+        self.repeater: Repeater = ArrayRepeater(ctx, states, self.load_state)
         self._rank, self._ctx, self._steps, self._meeting = rank, ctx, steps, meeting
         self._accumulation: int = ctx.config.gradient_accumulation_steps
         self._train_data = steps.create_train_data(ctx)
@@ -247,6 +244,33 @@ class BaseTrainer(ABC):
             self.states.set_statistics(parts[f"rank{self._ctx.rank}"])
         elif parts:
             self.states.set_statistics(_mean([*parts.values()]))
+
+
+class ArrayRepeater:
+    """Repeats segments; no vendor's steps are supported, so without them nothing may differ. See ``Repeater``."""
+
+    def __init__(self, ctx: Context, states: States, load: Callable[[Path], None]) -> None:
+        self._ctx, self._states, self._load = ctx, states, load
+
+    def repeat_from(self, folder: Path, steps: int) -> None:  # noqa: ARG002 - the settings are the suite's own
+        self._load(folder)
+
+    def copied_weights(self) -> Arrays:
+        return {name: np.array(value) for name, value in self._states.weights().items()}
+
+    def weight_changes(self, before: Path, after: Any) -> Iterator[WeightChange]:
+        if self._ctx.rank:
+            return
+        with np.load(before / _ARRAYS, allow_pickle=False) as first:
+            last = after if isinstance(after, dict) else np.load(after / _ARRAYS, allow_pickle=False)
+            for name, own in self._states.weights().items():
+                begin, end = first[f"all/model/{name}"], last[name if last is after else f"all/model/{name}"]
+                pairs = (own, own), (own - begin,) * 2, (end - begin,) * 2, (own - begin, end - begin), (own - end,) * 2
+                sums = [float(np.vdot(one, other)) for one, other in pairs]
+                yield WeightChange(name, bool(np.array_equal(own, end)), *sums)
+
+    def rounding(self) -> ContextManager[None]:
+        return contextlib.nullcontext()
 
 
 def _mean(ranks: Sequence[Arrays]) -> Arrays:

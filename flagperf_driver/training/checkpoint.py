@@ -14,10 +14,11 @@ from typing import Any, Callable
 from flagperf_driver import events
 from flagperf_driver.driver import Rank
 from flagperf_driver.training.parallel import DDP, Parallel
+from flagperf_driver.training.saved_states import SavedStates
 from flagperf_driver.training.trainer import Trainer
 
 SCHEMA = 4
-_TRAINING = "training.json"
+TRAINING = "training.json"
 _COMPLETE = re.compile(r"step(\d+)")
 
 
@@ -42,19 +43,22 @@ class Checkpoints:
         self._folder = _folder(rank.config.checkpoint_dir, rank.case.case, rank.case.round) if self.enabled else None
         self._writing: _Writing | None = None
 
-    def save(self, progress: dict[str, Any], evaluation: dict[str, Any]) -> None:
-        """Copy the state and begin to write it; every rank must call this method."""
-        assert self._folder is not None, "the plan has no checkpoints without a folder"
+    def save(self, progress: dict[str, Any], evaluation: dict[str, Any], states: SavedStates | None = None) -> None:
+        """Copy the state and begin to write it, as a checkpoint or for the replay; every rank must call this method."""
+        folder = states.folder if states else self._folder
+        assert folder is not None, "the plan has no checkpoints without a folder"
         start = time.perf_counter()
         self.wait()
         body = {
             "schema": SCHEMA, "identity": _identity(self._rank), "ranks": self._rank.world.world_size,
             "progress": progress, "evaluation": evaluation,
         }  # fmt: skip
-        complete = self._folder / f"step{progress['step']}"
+        complete = folder / f"step{progress['step']}"
         begun = complete.with_name(f"{complete.name}.begun")
+        needless = states.add(progress["step"]) if states else []
         if self._rank.world.rank == 0:
-            self._check_owner()
+            if not states:
+                self._check_owner()
             begun.mkdir(parents=True)
         write = self._trainer.copy_state()
 
@@ -62,17 +66,21 @@ class Checkpoints:
             write(begun)
             if self._rank.world.rank:
                 return 0
-            _write_synchronized(begun / _TRAINING, json.dumps(body))
+            _write_synchronized(begun / TRAINING, json.dumps(body))
             _synchronize(begun)
             size = sum(path.stat().st_size for path in begun.iterdir())
-            self._check_owner()
+            if not states:
+                self._check_owner()
             begun.rename(complete)
             _synchronize(complete.parent)
-            _remove_others(complete, complete.parent)
+            if not states:
+                _remove_others(complete, complete.parent)
+            for path in needless:
+                shutil.rmtree(path)
             return size
 
         self.pauses.append(time.perf_counter() - start)
-        self._writing = _Writing(progress["step"], write_all)
+        self._writing = _Writing(progress["step"], write_all, events.STATE if states else events.CHECKPOINT)
 
     def wait(self, *, only_if_complete: bool = False) -> None:
         """Wait until the last checkpoint is complete, and log it; raise an error if it could not be written."""
@@ -83,7 +91,7 @@ class Checkpoints:
         self.write_times.append(seconds)
         if self._rank.world.rank == 0:
             cost = {"pause": self.pauses[-1], "write_time": seconds, "bytes": size}
-            self._rank.log(events.CHECKPOINT, {"step": writing.step, **cost})
+            self._rank.log(writing.event, {"step": writing.step, **cost})
 
     @property
     def is_writing(self) -> bool:
@@ -146,8 +154,8 @@ class Checkpoints:
 class _Writing:
     """A checkpoint that a thread writes."""
 
-    def __init__(self, step: int, write: Callable[[], int]) -> None:
-        self.step = step
+    def __init__(self, step: int, write: Callable[[], int], event: str) -> None:
+        self.step, self.event = step, event
         self._write, self._size, self._seconds = write, 0, 0.0
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
@@ -196,9 +204,9 @@ def _finished(folder: Path) -> Path:
 
 def _read(checkpoint: Path) -> dict[str, Any]:
     try:
-        body: dict[str, Any] = json.loads((checkpoint / _TRAINING).read_text(encoding="utf-8"))
+        body: dict[str, Any] = json.loads((checkpoint / TRAINING).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{checkpoint / _TRAINING}: cannot be read: {error}; remove {checkpoint}") from error
+        raise CheckpointError(f"{checkpoint / TRAINING}: cannot be read: {error}; remove {checkpoint}") from error
     return body
 
 

@@ -9,20 +9,20 @@ import math
 import statistics
 import time
 from dataclasses import asdict
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from flagperf_driver import events, heartbeat
 from flagperf_driver.driver import Rank
 from flagperf_driver.logged_step import STEP_FIGURES
 from flagperf_driver.training.checkpoint import CheckpointError, Checkpoints
 from flagperf_driver.training.checkpoint_interval import CheckpointInterval
-from flagperf_driver.training.checks import comparison, replicas
-from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
-from flagperf_driver.training.checks.speed import own_step_time
+from flagperf_driver.training.checks import replicas
+from flagperf_driver.training.checks.drawn_steps import secret
 from flagperf_driver.training.due import Due
 from flagperf_driver.training.evaluation import ModelTime, evaluate
 from flagperf_driver.training.profiled_steps import profile
 from flagperf_driver.training.progress import OF_ONE_RANK, LastEvaluation
+from flagperf_driver.training.saved_states import SavedStates
 from flagperf_driver.training.steps import Drawings
 from flagperf_driver.training.timeline import StepWindow, Timeline
 from flagperf_driver.training.trainer import Trainer
@@ -41,7 +41,7 @@ class Training:
 
     def __init__(self, rank: Rank, trainer: Trainer) -> None:
         self.rank, self.trainer, self.config = rank, trainer, rank.config
-        self.log = rank.log
+        self.log: Callable[..., None] = rank.log
         self._due = Due.of(rank.config, throughput_only=rank.case.throughput_only or rank.config.throughput_only)
         self.progress = trainer.progress
         self.last_evaluation = LastEvaluation()
@@ -51,15 +51,13 @@ class Training:
         self._step_figures: dict[str, float | None] = dict.fromkeys(STEP_FIGURES)
         self._resumed: dict[str, Any] = {}
         self._checkpoints = Checkpoints(rank, trainer, enabled=not self._due.throughput_only)
-        self._save_is_due = False
+        self._states = SavedStates(rank)
+        self._save_is_due = self._state_is_due = False
+        self._state_pauses: list[float] = []
         # The closed windows since the last log point, each with the losses of its steps.
         self._closed: list[tuple[StepWindow, list[float]]] = []
-        shared = trainer.gather(secret())[0]
-        self._draws = f"{rank.case.token}/{shared}"
-        self._replica_steps = replicas.ReplicaSteps(f"{self._draws}/replicas", self.config.replica_check_steps)
-        # In a short training too, a step is drawn before the last one.
-        gap = min(comparison.SHORTEST, max(1, (self._due.last_step or comparison.SHORTEST * 2) // 2))
-        self._compared_steps = DrawnSteps(f"{self._draws}/steps", gap, comparison.SHARE)
+        draws = f"{rank.case.token}/{trainer.gather(secret())[0]}/replicas"
+        self._replica_steps = replicas.ReplicaSteps(draws, self.config.replica_check_steps)
         # An error of these hooks must appear before the training, not after it.
         trainer.peak_memory()
         self._profiler = trainer.profiler()
@@ -83,8 +81,10 @@ class Training:
     def _run(self) -> None:
         if self.config.eval_at_start and not self._due.throughput_only and not self.progress.step:
             self._evaluate(events.INIT_EVALUATION)
+        self._save_first_state()
         self.trainer.synchronize()
         self._begin = time.perf_counter()
+        self._states.start()
         self._init_time = self.rank.age()
         self.log(events.TRAIN_START)
         if self.last_evaluation.step > 0:
@@ -96,19 +96,18 @@ class Training:
         self.trainer.synchronize()
         self.progress.train_time = self._elapsed()
         self.log(events.TRAIN_END, {"reason": reason})
-        if self.trainer.comparison and not self.trainer.comparison.compared:
-            self._compare_at_end(self.trainer.comparison)
         self._beat(heartbeat.CHECKPOINT)
         if reason == "target" and self._checkpoints.enabled:
             self._checkpoint(self.progress.train_time)
+        self._states.end()
+        if self._states.folder and not self._states.is_saved(self.progress.step):
+            self._checkpoint(self.progress.train_time, self._states)
         self._checkpoints.wait()
         if reason != "deadline":
             # After a deadline the checkpoint is kept, so that a later run can continue the training.
             self._checkpoints.finish()
         self._beat(heartbeat.TRAIN)
         finished = self._finished(reason)
-        if self.config.vendor_factor:
-            finished.update(self._vendor_factor())
         # Last: a profiler may slow down later steps.
         if self._due.throughput_only and self.config.profile_steps and self.timeline.totals.measured:
             finished["profile"] = self._profile()
@@ -143,16 +142,7 @@ class Training:
         number = self.progress.step + 1
         if number in (self._first_step, self.progress.next_log):
             self.log(events.STEP_BEGIN, {"step": number})
-        compared = self.trainer.comparison if number in self._compared_steps else None
-        if compared:
-            compared.begin(f"{self._draws}/{number}")
-        begin = time.perf_counter()
         samples = self.trainer.step(first, batches, self.timeline)
-        if compared:
-            # The timeline has dropped the vendor's half of the comparison.
-            self.progress.check_time += time.perf_counter() - begin
-            first = self._compare(compared, number)
-            samples = self.trainer.step(first, batches, self.timeline)
         if samples is None:
             return False
         self.timeline.step(samples)
@@ -164,31 +154,6 @@ class Training:
     def _beat(self, phase: int) -> None:
         self.rank.heartbeat.beat(self.progress.step, phase)
 
-    def _compare(self, compared: comparison.Comparison, step: int) -> Any:
-        """Compare the vendor's steps with the suite's own and return the step's own batch; in no window."""
-        self._close_window()
-        with self._apart("check_time"):
-            batch = compared.finish(step)
-        self.timeline.resume()
-        return batch
-
-    def _compare_at_end(self, compared: comparison.Comparison) -> None:
-        """Compare one step after a training that ended before the first drawn step."""
-        batches = self.trainer.epoch(self.progress.epoch, 0)
-        first = next(batches)
-        compared.begin(f"{self._draws}/end")
-        self.timeline.resume()
-        self.trainer.step(first, batches, self.timeline)
-        compared.finish(self.progress.step)
-
-    def _vendor_factor(self) -> dict[str, float]:
-        """Return how much longer a step takes with the suite's own steps, if a vendor replaced some."""
-        totals = self.timeline.totals
-        if self.trainer.own is None or not totals.measured:
-            return {}
-        own = own_step_time(self.trainer.own(), functools.partial(self._beat, heartbeat.TRAIN))
-        return {"own_step_time": own, "vendor_factor": own / (totals.measured_compute / len(totals.measured))}
-
     def _profile(self) -> dict[str, Any] | None:
         """Train further steps on all ranks, and return the profile of the first rank; None on the others."""
         of_rank = None if self.rank.world.rank else self._profiler
@@ -196,9 +161,7 @@ class Training:
             return None
         beat = functools.partial(self._beat, heartbeat.TRAIN)
         try:
-            # The factor's measurement has freed the trainer.
-            trainer = self.trainer.vendors() if self.config.vendor_factor and self.trainer.vendors else self.trainer
-            return profile(trainer, of_rank, self.config.profile_steps, self.timeline.totals, beat)
+            return profile(self.trainer, of_rank, self.config.profile_steps, self.timeline.totals, beat)
         except Exception as error:  # such as too little memory: the figures are measured
             if self.rank.world.world_size > 1:
                 raise  # the other ranks would wait for this one
@@ -223,6 +186,8 @@ class Training:
                 # No start must continue from a damaged copy, which all ranks would then hold.
                 self._check_replicas()
             self._save()
+        if self._state_is_due and not (reason or ends or self._states.is_saved(step)):
+            self._save_state()
         self.timeline.resume()
         return reason or (self._due.end_reason if ends else None)
 
@@ -263,9 +228,10 @@ class Training:
         self._closed = []
         late = self.config.max_time_s is not None and self._elapsed() >= self.config.max_time_s
         due = self.rank.world.rank == 0 and self._checkpoint_is_due()
-        values = [sum(losses) / window.steps, window.samples, late, due]
-        loss, samples, late_ranks, due_ranks = self.trainer.total(values)
-        self._save_is_due = due_ranks > 0
+        asked = self._states.is_due(self._state_pauses)
+        values = [sum(losses) / window.steps, window.samples, late, due, asked]
+        loss, samples, late_ranks, due_ranks, asked_ranks = self.trainer.total(values)
+        self._save_is_due, self._state_is_due = due_ranks > 0, asked_ranks > 0
         progress = self.progress
         progress.samples += int(samples)
         progress.loss = loss / self.rank.world.world_size
@@ -360,13 +326,32 @@ class Training:
             self._checkpoint(elapsed)
         self._interval.saved(self._checkpoints.pauses[-1], time.perf_counter())
 
-    def _checkpoint(self, train_time: float) -> None:
+    def _save_first_state(self) -> None:
+        """Save the state with which this start begins, before its time is measured."""
+        if self._states.folder is None:
+            return
+        if self.rank.world.rank == 0:
+            self._states.begin()
+        self.trainer.gather(None)
+        self._checkpoint(self.progress.train_time, self._states)
+        self._checkpoints.wait()
+        self._checkpoints.pauses.clear()
+        self._checkpoints.write_times.clear()
+
+    def _save_state(self) -> None:
+        """Save a state for the replay; no other write of a checkpoint may delay it."""
+        elapsed, before = self._elapsed(), self.progress.save_time
+        with self._apart("save_time", heartbeat.CHECKPOINT):
+            self._checkpoint(elapsed, self._states)
+        self._state_pauses.append(self.progress.save_time - before)
+
+    def _checkpoint(self, train_time: float, states: SavedStates | None = None) -> None:
         """Copy the state after so many seconds of training, and begin to write it."""
         totals, state = self.timeline.totals, {**asdict(self.progress), "train_time": train_time}
         state["compute_time"] += totals.compute
         state["input_wait_time"] += totals.waiting
         state.update(zip(OF_ONE_RANK, map(int, self.trainer.total([state[name] for name in OF_ONE_RANK]))))
-        self._checkpoints.save(state, asdict(self.last_evaluation))
+        self._checkpoints.save(state, asdict(self.last_evaluation), states)
 
     def _elapsed(self) -> float:
         """Return the seconds of training, also before it was resumed."""
@@ -424,7 +409,6 @@ class Training:
             "eval_model_time": self._evaluated.seconds,
             "eval_samples": self._evaluated.samples,
             "check_time": progress.check_time,
-            "compared_steps": self.trainer.comparison.compared if self.trainer.comparison else None,
             "save_time": progress.save_time,
             "save_pause": _mean(self._checkpoints.pauses),
             "save_write_time": _mean(self._checkpoints.write_times),

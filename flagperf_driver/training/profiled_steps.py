@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from dataclasses import asdict
 from typing import Any, Callable, Iterator
 
-from flagperf_driver.training.checks.speed import endless
 from flagperf_driver.training.profile import Profiler, Recording, record
 from flagperf_driver.training.timeline import Timeline, Totals
 from flagperf_driver.training.trainer import Trainer
@@ -61,7 +61,7 @@ class _Steps:
 
     def __init__(self, trainer: Trainer, profiler: Profiler | None, beat: Callable[[], None]) -> None:
         self._trainer, self._profiler, self._beat = trainer, profiler, beat
-        self._batches = endless(trainer)
+        self._batches = itertools.chain.from_iterable(trainer.epoch(epoch, 0) for epoch in itertools.count())
         self.seconds = 0.0
         """The time of the last profiled steps, without waiting for their input, by the marks of the timeline."""
         self.problem = ""

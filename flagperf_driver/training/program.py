@@ -11,8 +11,8 @@ from typing import Any, Callable
 
 from flagperf_driver import driver, heartbeat
 from flagperf_driver.driver import Rank
-from flagperf_driver.training.loop import Training
 from flagperf_driver.training.meeting import Meeting, meet
+from flagperf_driver.training.replay import training_of
 from flagperf_driver.training.steps import Context, Steps, context_fields
 from flagperf_driver.training.trainer import Trainer
 
@@ -38,7 +38,7 @@ def _run(steps: Steps, join: Join, trainer_of: TrainerOf, suite_dir: Path, rank:
     with meet(rank) as meeting:
         join(rank, meeting)
         trainer = trainer_of(rank, Context(**context_fields(rank, suite_dir)), steps, meeting)
-        Training(rank, trainer).run()
+        training_of(rank, trainer).run()
         meeting.gather(None)  # no rank ends before all are done
     rank.heartbeat.beat(trainer.progress.step, heartbeat.DONE)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Protocol, Sequence
+from typing import Any, Callable, ContextManager, Iterable, Iterator, Mapping, Protocol, Sequence
 
-from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.profile import Profiler, StepBytes
 from flagperf_driver.training.progress import TrainingProgress
 from flagperf_driver.training.timeline import Marks, Timeline
@@ -39,6 +38,47 @@ class DeviceError(RuntimeError):
     """The case's device was not found or does not support the case's settings."""
 
 
+@dataclass(frozen=True)
+class WeightChange:
+    """How one weight of this rank changed in a segment; sums of squares over its elements."""
+
+    name: str
+    is_equal: bool
+    """Bit by bit."""
+    own: float
+    """Of this process's weight."""
+    change: float
+    """Of the weight's change by this process."""
+    theirs: float
+    """Of its change by the training."""
+    product: float
+    """The product of both changes."""
+    difference: float
+    """Of the difference between this process's weight and the training's."""
+
+
+class Repeater(Protocol):
+    """What a framework must offer to repeat a segment of a training."""
+
+    def repeat_from(self, folder: Path, steps: int) -> None:
+        """Continue from the state that a training saved after so many steps, with the suite's own hyper-parameters.
+
+        A vendor's steps may have written it.
+        """
+
+    def copied_weights(self) -> Any:
+        """Return a copy of this rank's weights for ``weight_changes``."""
+
+    def weight_changes(self, before: Path, after: Any) -> Iterable[WeightChange]:
+        """Compare the trained weights with two states, all ranks together; ``after`` is a folder or copied weights.
+
+        Each weight is compared once: by the rank that holds a part of it, or by the first rank.
+        """
+
+    def rounding(self) -> ContextManager[None]:
+        """Return a context in which the results of the layers have further rounding errors of their type."""
+
+
 class Trainer(Protocol):
     """One framework's side of one rank's training. The loop calls it once per optimizer step."""
 
@@ -50,13 +90,8 @@ class Trainer(Protocol):
     """The learning rate of the last step."""
     compiles: bool
     """Does the first step compile the model?"""
-    comparison: Comparison | None
-    """Compares a vendor's steps with the suite's own; None if no step is replaced."""
-    own: Callable[[], Trainer] | None
-    """Free this trainer, which has ended, and return one with the suite's own steps, not compiled; None if
-    no step is replaced."""
-    vendors: Callable[[], Trainer] | None
-    """After ``own``: return a trainer with the vendor's steps again; None if no step is replaced."""
+    repeater: Repeater
+    """Repeats segments, and compares what comes of them."""
     step_bytes: Callable[[Callable[[], object]], StepBytes] | None
     """Count the bytes of a step by calling a function that trains one, several times; all ranks do. None if the
     framework cannot count them."""
@@ -85,7 +120,7 @@ class Trainer(Protocol):
         """Train one optimizer step on ``first`` and, with gradient accumulation, on further batches of ``more``.
 
         Return the number of samples, 0 if another rank counts them. Return None if the epoch ended before the step was
-        complete, or if the comparison has kept what the vendor's steps computed.
+        complete.
         """
 
     def losses(self, steps: int) -> list[float]:

@@ -207,7 +207,7 @@ def is_throughput_shape(shape: Shape, scale: str) -> bool:
 def short_plan(plan: Plan) -> Plan:
     """Return a plan with the same cards and the same work per card, for throughput only."""
     changed = plan.with_values(f"short round of {plan.case}", throughput_only=True)
-    return replace(changed, case=replace(plan.case, repeat=1), throughput_only=True)
+    return replace(changed, case=replace(plan.case, repeat=1), throughput_only=True, replay={})
 
 
 def one_card_plan(plan: Plan) -> Plan:
@@ -223,10 +223,29 @@ def one_card_plan(plan: Plan) -> Plan:
         changed,
         case=replace(plan.case, nnodes=1, nproc=1, repeat=1),
         throughput_only=True,
+        replay={},
         memory=_estimated(estimate),
         estimates=estimate,
         fingerprint=of_one_card(plan.fingerprint, changed.config, plan.scaling),
     )
+
+
+def clean_plan(plan: Plan, given: Mapping[str, Any]) -> Plan:
+    """Return the plan of the process that repeats a segment of a training: without what the vendor adds.
+
+    A device that PyTorch does not know needs the vendor's package and hooks.
+    """
+    vendors = any(addition.runs_code for addition in plan.additions)
+    eager = {"compile": False} if vendors and plan.config.get("compile") else {}
+    changed = plan.with_values(f"replay of {plan.case}", **eager)
+    if not is_foreign(plan.device):
+        changed = replace(changed, modules=(), device_module=None)
+    return replace(changed, extern=None, additions=(), drill=(), min_goodput=None, replay=given)
+
+
+def is_foreign(device: str) -> bool:
+    """Return True for a device that only a package of its vendor adds to the framework."""
+    return device.lower() not in ("cpu", "cuda", "gpu", "xpu", "mps")
 
 
 def plan_on_fewer_hosts(plan: Plan, nnodes: int) -> Plan | None:

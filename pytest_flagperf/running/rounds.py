@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from flagperf_driver.node.logs.samples import Samples
@@ -22,6 +23,7 @@ from pytest_flagperf.selection import Selected
 from pytest_flagperf.stored import FormatError, WriteError, layout, make_folder
 from pytest_flagperf.stored.round_dir import RoundDir, cause_of_interrupt, has_readable_record, planned_rounds
 
+from . import replay
 from .directory import RunDirectory
 from .records import Records
 from .restarts import Restarts, run_on_available, why
@@ -97,8 +99,11 @@ class Rounds:
     def run(self, plan: Plan, number: int, folder: Path) -> Outcome:
         """Run a plan in a folder, or continue the round that still runs there; store the outcome.
 
-        A training that ends early is started again as --restarts allows.
+        A training that ends early is started again as --restarts allows; if it ends well, a segment of it is repeated
+        if the plan has a replay.
         """
+        if plan.replay:
+            plan = replace(plan, replay={"states": replay.place_of_states(plan, self._engine, folder)})
         plans, wait_s = [plan], None
         with ExitStack() as after_the_last:
             for done in itertools.count():
@@ -117,6 +122,9 @@ class Rounds:
                     break
                 # A training that already continued on fewer hosts does not wait for the others again.
                 wait_s = self._restarts.wait_s if outcome.nnodes == plan.case.nnodes else 0.0
+        if plan.replay and outcome.ended_well:
+            replay.repeat(self._engine, plan, number, folder)
+            outcome = store.measure_round(folder)
         for fault in outcome.struck:
             note("line", text=f"{plan.case} round {number}: drill: {fault.sentence}")
         return outcome

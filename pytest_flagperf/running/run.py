@@ -212,12 +212,14 @@ class Run:
                 and not (settings.preflight == "check" and not selected.data_dir),
             ),
         )
+        repeats = kind_of(plan).converges and (settings.replay or self._is_repeatable(plan))
         return replace(
             plan,
             visible_devices=self._visible_devices or plan.visible_devices,
             price=settings.price,
             drill=split_faults(settings.drill),
             min_goodput=settings.min_goodput or self._goodput_goal(selected.suite),
+            replay={"states": ""} if repeats else {},
         )
 
     def _goodput_goal(self, suite: Suite) -> float | None:
@@ -248,6 +250,7 @@ class Run:
                 self.engine.check(self.plan(selected))
                 self._check_restarts(selected)
                 self._check_drill(selected)
+                self._check_replay(selected)
             except Problems as error:
                 for problem in error.problems:
                     problems.setdefault(problem.removeprefix(f"case {selected.case}: "), []).append(str(selected.case))
@@ -268,6 +271,24 @@ class Run:
                     " --set=checkpoint_dir=DIR, and --set=checkpoint_steps=N or --set=failure_interval_s=SECONDS"
                 ]
             )
+
+    def _is_repeatable(self, plan: Plan) -> bool:
+        """Return True for a training with a vendor's code whose states a clean process can read."""
+        from .replay import runs_vendor_code
+
+        return runs_vendor_code(plan) and self._has_place_of_states(plan)
+
+    def _has_place_of_states(self, plan: Plan) -> bool:
+        from .replay import place_of_states
+
+        asks = self.settings.engine in ENGINES  # other engines ask a training for no states
+        return asks and bool(place_of_states(plan, self.engine, self.directory.path / "case" / "round1"))
+
+    def _check_replay(self, selected: Selected) -> None:
+        """Raise Problems if the clean process of --replay could not read the states of the training."""
+        if self.plan(selected).replay and not self._has_place_of_states(self.plan(selected)):
+            written = self.settings.as_written("replay")
+            raise Problems([f"{written}: other hosts and containers need --set=checkpoint_dir=DIR for the states"])
 
     def _check_drill(self, selected: Selected) -> None:
         """Raise Problems if no fault could strike a training that --drill asks for."""

@@ -275,6 +275,12 @@ class Settings:
         0,
         least=0,
     )
+    replay: bool = option(
+        RUNS,
+        "after each training, repeat a drawn segment in a clean process and compare; always with a vendor's code",
+        default=False,
+        flag=True,
+    )
     drill: str | None = option(
         RUNS,
         "strike each training with these faults (rank, host, link) once it has settled, and measure what they cost;"

@@ -251,6 +251,8 @@ class PlanFacts(CaseFacts):
     peaks: Mapping[str, float] = field(default_factory=dict)
     """All peaks that the vendor declares of the chip, in FLOP/s and B/s, by their keys in vendor.toml."""
     price: Price | None = None
+    replay: Mapping[str, Any] = field(default_factory=dict)
+    """As in ``RunCase``: the folder of the states, and the segment that is repeated; empty without a replay."""
     drill: tuple[str, ...] = ()
     """The faults that strike a training to its target, in order."""
     min_goodput: float | None = None

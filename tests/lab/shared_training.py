@@ -27,7 +27,7 @@ SAMPLES, EVALUATED, WIDTH = 240, 48, 6
 class Trainer:
     """All weights on every rank; the gradients meet at rank 0."""
 
-    compiles, comparison, own, vendors, step_bytes = False, None, None, None, None
+    compiles, repeater, step_bytes = False, None, None
 
     def __init__(self, rank, meeting):
         self.rank, self.world, self.config = rank.world.rank, rank.world.world_size, rank.config

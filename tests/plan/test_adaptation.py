@@ -1,6 +1,6 @@
 """A vendor's changes of a case: forbidden changes are an error before the run, allowed changes are reported.
 
-tests/driver/pytorch/test_vendor_step_checks.py tests the checks of the model and the optimizer in the ranks.
+tests/driver/pytorch/test_replayed.py tests what finds steps that compute something else.
 """
 
 import shutil

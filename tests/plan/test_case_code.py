@@ -91,5 +91,5 @@ def test_the_driver_code_of_a_case_is_that_of_its_rank() -> None:
 def test_the_checks_that_run_in_a_training_belong_to_its_code(tmp_path: Path) -> None:
     training = shutil.copytree(DRIVER / "training", tmp_path / "training")
     before = code_hash(training)
-    (training / "checks/speed.py").write_text("changed = True\n")
+    (training / "checks/replicas.py").write_text("changed = True\n")
     assert code_hash(training) != before

@@ -94,7 +94,7 @@ def main() -> None:
         ),
         "control": difference(standard, trained(steps.create_optimizer, context(optimizer="adamw"))),
         "moved": difference(standard, [parameter.detach() for parameter in model().parameters()][:-1] + standard[-1:]),
-        "deviations": vendor_step_checks.check_optimizer(context(), ours, own, made, create(context(), made)),  # type: ignore[arg-type]
+        "deviations": vendor_step_checks.deviations(context(), ours, own, made, create(context(), made)),  # type: ignore[arg-type]
     }
     del os.environ["TRITON_INTERPRET"]
     names["cpu"] = type(create(context(), model())).__name__

@@ -15,6 +15,7 @@ from flagperf_driver.node.agent.container import Container
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.milestones import SCHEMA
 from flagperf_driver.node.agent.starter import RankOrders, Report, Starter
+from flagperf_driver.node.agent.state_requests import StateRequests
 from flagperf_driver.node.agent.timer import Timer
 
 _TICK_S = 0.2
@@ -53,6 +54,7 @@ class Ranks:
         self._started: dict[int, StartedRank] = {}
         self._ending: Mapping[int, str] | None = None
         self._timeouts = rank_health.Timeouts(orders.init_s, orders.hang_s)
+        self._state_requests = StateRequests(self._folder.path) if orders.saves_states else None
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._read_logs())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
@@ -90,6 +92,8 @@ class Ranks:
         for rank, report in sorted(ended, key=_fault_order):
             self._report_end(rank, report["code"], report["memory"])
         self._timer.run_due_calls()
+        if self._state_requests and self._ending is None:
+            self._state_requests.process()
         self._finish_if_over()
 
     def end(self, reason: str) -> None:
@@ -124,6 +128,8 @@ class Ranks:
             self._read_logs(to_the_end=True)
             ranks = {str(rank): followed.milestones.to_json() for rank, followed in self._followed.items()}
             seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": self._not_confined}
+            if self._state_requests:
+                seen["states"] = self._state_requests.to_json()
             self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
 
     # -- what the starter reports --------------------------------------------------------------------------

@@ -123,7 +123,7 @@ LOGGED: Mapping[str, Mapping[str, Range]] = {
         **dict.fromkeys(("eval_time", "compile_time", "forward_time", "input_wait_time"), _SECONDS),
         **dict.fromkeys(("save_pause", "save_write_time"), _SECONDS),
         **dict.fromkeys((f"step_time.{name}" for name in ("mean", "p50", "p90", "p99")), _SECONDS),
-        **dict.fromkeys(("p_whole", "p_train", "p_core", "vendor_factor"), NOT_NEGATIVE),
+        **dict.fromkeys(("p_whole", "p_train", "p_core"), NOT_NEGATIVE),
         **dict.fromkeys(("steps", "samples", "epochs"), NOT_NEGATIVE),
         **dict.fromkeys(("measured_steps", "measured_samples", "warmup_steps"), NOT_NEGATIVE),
         "peak_memory_bytes": _BYTES_HELD,

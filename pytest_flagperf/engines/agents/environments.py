@@ -16,7 +16,7 @@ from pytest_flagperf.catalog import Catalog, Suite, Vendor, framework_of
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.deploy import Code, pack
 from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
-from pytest_flagperf.plan import Plan
+from pytest_flagperf.plan import Plan, is_foreign
 from pytest_flagperf.problems import MissingHosts, Problems
 from pytest_flagperf.progress import note
 from pytest_flagperf.results.figures.units import count
@@ -79,7 +79,17 @@ class Environments:
 
     def request_of(self, plan: Plan) -> RuntimeRequest:
         """Return the request of a planned case."""
-        return self.request(plan.case, self._catalog.vendors[plan.vendor], plan.runtime)
+        request = self.request(plan.case, self._catalog.vendors[plan.vendor], plan.runtime)
+        return self._without_additions(plan, request) if "segment" in plan.replay else request
+
+    def _without_additions(self, plan: Plan, request: RuntimeRequest) -> RuntimeRequest:
+        """Return the request without the vendor's packages and variables; its device may need those of vendor.toml."""
+        suite = self._catalog.suite(plan.case.model, plan.case.framework)
+        clean = replace(request, environment_file=None, extension=None, overrides=())
+        if is_foreign(plan.device):
+            return clean
+        shared = not runtimes()[plan.runtime].takes_python
+        return replace(clean, environment=(), requirements=requirements(self._catalog, suite, shared=shared))
 
     def interpreters(self, plan: Plan, hosts: Sequence[Host]) -> dict[str, Interpreter]:
         """Return the Python of the case's framework on each host, for a round; Problems if it cannot be prepared."""

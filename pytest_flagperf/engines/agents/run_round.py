@@ -294,7 +294,11 @@ class RoundOrders:
             "clear_caches": options.clear_caches,
             "show": self.agents.is_noted and has_subscriber("log"),  # send every line of the ranks' logs
             "vendor_code": any(addition.runs_code for addition in plan.additions),
-            "writable": [folder for key in ("checkpoint_dir", "weights_dir") if (folder := plan.config.get(key))],
+            "saves_states": bool(plan.replay) and "segment" not in plan.replay and agent.noderank == 0,
+            "writable": [
+                *filter(None, map(plan.config.get, ("checkpoint_dir", "weights_dir"))),
+                *filter(None, [plan.replay.get("states")]),
+            ],
             "hidden": list(options.hidden),
             **deadlines,
             "grace_s": GRACE_S,

@@ -73,6 +73,8 @@ class TrainingKind(Kind):
                 "p_core": "the throughput of the measured steps is a finite number above 0",
                 "mfu": "the chips computed no more than their peak",
                 "vendor_factor": "a vendor's steps gain no more than can be explained",
+                "repeated": "a clean process repeats a drawn segment with the same losses and weights",
+                "repeatable": "without a vendor's code: the repeated segment is equal bit by bit; else a warning",
                 "measured_steps": "enough steps were measured after the warm-up",
                 "samples": "the counts of steps and samples are numbers above 0",
             },
@@ -111,9 +113,9 @@ class TrainingKind(Kind):
         return estimate(plan, stored_runs)
 
     def outlook(self, plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]) -> tuple[str, list[str]]:
-        from .forecast import checkpoints, convergence
+        from .forecast import checkpoints, convergence, replay
 
-        return convergence(plan, stored_runs, results), list(checkpoints(plan, stored_runs))
+        return convergence(plan, stored_runs, results), [*checkpoints(plan, stored_runs), *replay(plan)]
 
     def measure(self, plan: StoredPlan, logs: Sequence[RankLog], starts: int) -> Iterable[MetricValue]:
         from .metrics import of_round

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 
 from flagperf_driver.training.checkpoint_interval import FIRST_STEP, interval_s
+from flagperf_driver.training.parallel import DDP, Parallel
 from pytest_flagperf.config.layers import PER_STEP
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
@@ -57,6 +58,15 @@ def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]
             and is_same_case(plan, result.first)
         ):
             yield f"{result.file.parent.name}/{result.file.name}"
+
+
+def replay(plan: Plan) -> Iterator[str]:
+    """Yield the line of --plan about the replay: what its states need, and its time."""
+    if plan.replay:
+        parts = [size for part, size in plan.memory.items() if part in ("weights", "optimizer")]
+        ranks = plan.shape.cards // Parallel.of(plan.config.get("parallel", DDP), plan.shape.cards).replicate
+        size = f" of {quantity(sum(parts) * ranks, 'bytes')}" if parts else ""
+        yield f"a replay: at most seven states{size} on the disk; a clean process repeats a drawn segment twice"
 
 
 def checkpoints(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:

@@ -29,8 +29,6 @@ def of_round(plan: StoredPlan, logs: Sequence[RankLog], starts: int) -> Iterator
         yield from memory(plan, logs)
         how = f"the last step's training loss, rank {rank}"
         yield from reported("final_loss", end.get("final_loss"), "", "lower", how)
-        how = f"{timing(end)}, ten steps with the suite's own steps over the measured steps, rank {rank}"
-        yield from reported("vendor_factor", end.get("vendor_factor"), "x", None, how, *_measured(end))
     yield from _last_evaluation(logs[0], plan.metric)
 
 

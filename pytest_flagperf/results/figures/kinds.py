@@ -38,7 +38,7 @@ FIGURES: Mapping[str, FigureKind] = {
         "share", "lower", "the share of padding in the tokens that were computed; the MFU does not count it",
     ),
     "e2e_time": FigureKind(
-        "s", "lower", "from the start of the process to its last record, steps for a profile or vendor_factor included",
+        "s", "lower", "from the start of the process to its last record, steps for a profile included",
     ),
     "init_time": FigureKind("s", "lower", "from the start of the process to the first training step"),
     "raw_train_time": FigureKind(
@@ -59,7 +59,7 @@ FIGURES: Mapping[str, FigureKind] = {
     "input_wait_share": FigureKind("share", "lower", "the share of the training time in which steps waited for input"),
     "peak_memory": FigureKind("bytes", "lower", "the largest memory that tensors held at once on one card"),
     "final_loss": FigureKind("", "lower", "the training loss of the last step"),
-    "vendor_factor": FigureKind("x", None, "the time of a step with the suite's own steps over that with the vendor's"),
+    "vendor_factor": FigureKind("x", None, "the time of a step without the vendor's code over that with it"),
     "straggler_spread": FigureKind(
         "x", "lower", "the slowest rank's forward pass over that of the median rank; 1 means all ranks are equal",
     ),

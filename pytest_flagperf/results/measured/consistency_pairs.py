@@ -48,6 +48,8 @@ class RankFigures:
     """For how long ranks may have stood still, if the round has the warning unreachable or busy."""
     left_out: LeftOutTimeLimits | None = None
     """The most that p_core may leave out, by the suite; None in older plans."""
+    saves_states: bool = False
+    """Whether the training saves states for its replay."""
     counted: tuple[Counted, ...] = ()
     """The energies of the devices of all hosts; only set for the first rank."""
     chain: Chain | None = None

@@ -94,7 +94,7 @@ def _compiled(rank: RankFigures) -> float:
 
 def _saving(rank: RankFigures) -> float:
     requested = rank.config.get("checkpoint_steps") or rank.config.get("failure_interval_s")
-    return REQUESTED * rank.train_s if requested else 0.0
+    return REQUESTED * rank.train_s if requested else CHECKING * rank.train_s if rank.saves_states else 0.0
 
 
 def _checking(rank: RankFigures) -> float:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.measured.outcome import Outcome, counted
 
+_REPEATED = ("step ", "hook ", "extension ", "package ", "command ")
+"""The kinds of a vendor's code without which a training is repeated."""
 CHIP_NOT_VERIFIED, VENDOR_REPLACED, NOT_VALID = "chip not verified", "vendor replaced", "figures not valid"
 
 
@@ -25,13 +28,14 @@ def unverified_chip(outcomes: Sequence[Outcome]) -> str:
 
 
 def unknown_factor(outcomes: Sequence[Outcome]) -> str:
-    """Return why the figures of rounds with a vendor's steps cannot be accepted or published; empty if they can."""
+    """Return why the figures of rounds with a vendor's code cannot be accepted or published; empty if they can."""
     for outcome in outcomes:
-        steps = [name for name in outcome.vendor_code if name.startswith("step ")]
-        if outcome.ok and steps and outcome.value("vendor_factor") is None:
+        code = [name for name in outcome.vendor_code if name.startswith(_REPEATED)]
+        known = outcome.replay is not None or outcome.value("vendor_factor") is not None
+        if outcome.ok and code and not known and kind_of(outcome).converges:
             return (
-                f"round {outcome.round}: the speed of the vendor's {' and '.join(steps)} over the suite's own is "
-                "unknown; expected vendor_factor: run again with --set vendor_factor=True"
+                f"round {outcome.round}: no clean process has repeated a part of it without the vendor's "
+                f"{' and '.join(code)}: run it again with --replay"
             )
     return ""
 

@@ -57,6 +57,8 @@ from pytest_flagperf.results.measured.outcome import (
 )
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import FlopsAndPeaks, Profile
+from pytest_flagperf.results.measured.replay import Replay
+from pytest_flagperf.results.measured.replay import read as read_replay
 from pytest_flagperf.results.measured.starts import Chain, StartFiles
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf.stored.plan import VERSION, StoredPlan
@@ -304,6 +306,7 @@ def _compared_ranks(of: StoredRound) -> list[tuple[RankLocation, RankFigures]]:
                 clock_set_s=clocks[place.rank],
                 stood_still_s=stood_still_s,
                 left_out=plan.left_out,
+                saves_states=bool(plan.replay),
                 counted=sampled.counted(of.samples, of.training) if place is first else (),
                 chain=of.chain if place is first else None,
             ),
@@ -319,6 +322,7 @@ def _outcome(of: StoredRound) -> Outcome:
     joined = [of.chain.joined(of.plan.metric) if of.chain else of.first, *[*of.logs.values()][1:]]
     reports, points = monitors.reports(of.path), of_ranks((log.points for log in of.logs.values()), of.plan.figures)
     points = kind_of(of.plan).derived(points, of.plan, of.first.path.parent, of.samples)
+    replay = read_replay(of.path, of.plan)
     return Outcome(
         **vars(_planned(of)),
         **vars(_logged(of, joined, points)),
@@ -327,8 +331,9 @@ def _outcome(of: StoredRound) -> Outcome:
         ended_ms=of.end.ended_ms if of.end else None,
         failures=failures,
         compared=compared,
-        metrics=tuple(_metrics(of, joined, points, reports)),
+        metrics=(*_metrics(of, joined, points, reports), *_gain(replay, of.first.finished or {})),
         profile=_profile(of.plan, of.first)[0],
+        replay=replay,
         warnings=tuple(_warnings(of, reports)),
         validity_warnings=(
             *validity.validity_warnings(of.path, of.plan, of.samples, of.training),
@@ -410,6 +415,14 @@ def _metrics(of: StoredRound, joined: Sequence[RankLog], points: Points, reports
     ends_at_target = not of.chain and joined[0].reached is not None and joined[0].reached == joined[0].last_evaluation
     known = {metric.name: metric for metric in (*reported, *meanwhile)}
     yield from costs.figures(of.plan, known, rate, ends_at_target=ends_at_target)
+
+
+def _gain(replay: Replay | None, finished: Mapping[str, Any]) -> Iterator[MetricValue]:
+    """Yield how many times as fast as the clean process's the steps of the training were."""
+    own = number(_mapping(finished.get("step_time")).get("p50"))
+    if replay and replay.step_time and own > 0:
+        how = f"the median time of the steps {replay.first_step + 1:,} to {replay.last_step:,} in the replay"
+        yield MetricValue("vendor_factor", replay.step_time / own, "x", None, f"{how} over that of the measured steps")
 
 
 def _goodput(of: StoredRound) -> Iterator[MetricValue]:

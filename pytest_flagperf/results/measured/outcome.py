@@ -20,6 +20,7 @@ from pytest_flagperf.results.measured import consistency, validity, vendor_code
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.profile import Profile
+from pytest_flagperf.results.measured.replay import Replay
 from pytest_flagperf.results.measured.starts import DrilledFault, Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored import files, type_check
@@ -170,6 +171,8 @@ class Outcome(PlannedRound, LoggedRound):
     """Conditions that distort the measurements; a round that has one fails under --strict."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software of the round, as reported by its hosts."""
+    replay: Replay | None = None
+    """What a clean process found that repeated a segment of the training; None if the plan has no replay."""
     unverified_chip: str = ""
     """Why the chip is not verified: its devices did not report it. No table and no baseline has such figures."""
 

@@ -8,10 +8,6 @@ from typing import Any
 import torch
 from toy_pytorch import STEPS, Classifier  # type: ignore[import-not-found]
 
-from flagperf_driver.training.checks import comparison
-
-comparison.SHORTEST, comparison.SHARE = 1, 0.0  # compare every second step in the mean
-
 HEAD = "import torch\nfrom torch import nn\nfrom flagperf_driver.pytorch import optimizers, steps\n\n"
 ADAM = "lr=ctx.config.learning_rate, betas=(ctx.config.beta1, ctx.config.beta2), eps=ctx.config.epsilon"
 GROUPS = "optimizers.parameter_groups(model, ctx.config)"
@@ -28,8 +24,7 @@ GOOD = {
     + f"{CREATE}    return Ours({GROUPS}, {ADAM}, foreach=True)\n",
     "model": f"{TOY}def create_model(ctx):\n    torch.manual_seed(9)\n    return Classifier(ctx.config)\n",
     "wrapped": "def compile_model(ctx, model):\n    return torch.compile(model, backend='eager')\n",
-    "batch": "seen = []\ndef prepare_batch(ctx, batch):\n    seen.append(1)\n    assert len(seen) <= 24\n"
-    + "    return {**batch, 'values': batch['values'].clone()}\n",
+    "batch": "def prepare_batch(ctx, batch):\n" + "    return {**batch, 'values': batch['values'].clone()}\n",
     "loss": "def calculate_loss(ctx, model, batch):\n"
     + "    logits = model(batch['values']).log_softmax(1)\n"
     + "    return -logits.gather(1, batch['labels'][:, None]).mean()\n",
@@ -38,44 +33,13 @@ GOOD = {
 HALF = "    half = len(batch['labels']) // 2\n    batch = {name: values[:half] for name, values in batch.items()}\n"
 LOSS = "def calculate_loss(ctx, model, batch):\n"
 RETURN = "    return nn.functional.cross_entropy(model(batch['values']), batch['labels'])\n"
-LOW = (
-    "    with torch.autocast('cpu', dtype=torch.bfloat16):\n        logits = model(batch['values'])\n"
-    "    return nn.functional.cross_entropy(logits.float(), batch['labels'])\n"
-)
-DRAW = "    torch.rand(3)\n"
-LESS = {
-    "half": LOSS + HALF + RETURN,
-    "second": LOSS + HALF.replace(":half", "::2") + RETURN,
-    "half prepared": f"def prepare_batch(ctx, batch):\n{HALF}    return batch\n",
-    "lower precision": LOSS + LOW,
-    "precision for all": "torch.set_autocast_enabled('cpu', True)\n" + LOSS + LOW,
-    "half gradient": "def backward(ctx, loss, scaler):\n    (loss / 2).backward()\n",
-    "half after a draw": LOSS + DRAW + HALF + RETURN,
-    "lower precision after a draw": LOSS + DRAW + LOW,
-    "other layer": CONVERT + "    model.dropout = nn.Identity()\n    return model\n",
-}
-"""Steps that compute less than the suite's."""
 BAD = {
     "nothing": CONVERT + "    model.to(ctx.device)\n",
     "no loss": "def calculate_loss(ctx, model, batch):\n    model(batch['values'])\n",
-    "narrow": CONVERT + "    model.first, model.last = nn.Linear(16, 8), nn.Linear(8, 2)\n    return model\n",
-    "dropped": CONVERT + "    del model.blocks[1]\n    return model\n",
-    "frozen": CONVERT + "    model.first.requires_grad_(False)\n    return model\n",
-    "other values": CONVERT + "    nn.init.normal_(model.first.weight)\n    return model\n",
-    "more": CONVERT + "    model.extra = nn.Linear(2, 2)\n    return model\n",
-    "narrow model": f"{TOY}def create_model(ctx):\n    model = Classifier(ctx.config)\n"
-    + "    model.last = nn.Linear(32, 2, bias=False)\n    return model\n",
-    "rate": CREATE + f"    return torch.optim.AdamW({GROUPS}, lr=0.5)\n",
-    "decay": CREATE + f"    return torch.optim.AdamW(model.parameters(), {ADAM}, weight_decay=0.3)\n",
-    "left out": CREATE + f"    return torch.optim.AdamW(model.last.parameters(), {ADAM}, weight_decay=0)\n",
 }
 
 META = {
     "modules": GOOD["modules"],
-    "half": LESS["half"],
-    "other values": "def model_to_ddp(ctx, model):\n    model = steps.model_to_ddp(ctx, model)\n"
-    + "    nn.init.normal_(model.first.weight)\n    return model\n",
-    "no memory": "def model_to_ddp(ctx, model):\n    return model\n",
 }
 """Steps of a vendor for a model that is created on the meta device."""
 
@@ -124,28 +88,20 @@ class Adapted:
 
     def of_one(self) -> dict[str, Any]:
         plain = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3}
-        results = {
+        return {
             "standard": self.train(**plain),
             "good": {name: self.trained(name, text) for name, text in GOOD.items()},
             "bad": {name: self.error(name, text, max_steps=1) for name, text in BAD.items()},
-            "less": {name: self.error(name, text) for name, text in LESS.items()},
-            "less in bf16": {name: self.error(name, LESS[name], precision="bf16") for name in ("half", "second")},
             "meta": {name: self.trained(name, text, steps=ON_META) for name, text in META.items()},
             "meta standard": self.train(ON_META, **plain),
-            "another order": self.trained("order", LOSS + DRAW + RETURN),
-            "timed": self.trained("loss", GOOD["loss"], vendor_factor=True, throughput_only=True),
-            "nothing timed": self.train(vendor_factor=True, **plain),
         }
-        comparison.SHORTEST = 10**6
-        results["at its end"] = self.error("half", LESS["half"], max_steps=None, max_epochs=1)
-        return results
 
     def of_two(self) -> dict[str, Any]:
         how = {"train_batch_size": 16, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
         results = {}
         for parallel in ("ddp", "fsdp"):
             results[parallel] = self.train(parallel=parallel, **how)
-            for name, text in (("modules", GOOD["modules"]), ("half", LESS["half"]), ("frozen", BAD["frozen"])):
+            for name, text in (("modules", GOOD["modules"]),):
                 results[f"{parallel} {name}"] = self.train(parallel=parallel, extern=folder(text), **how)
             halves = {**how, "train_batch_size": 8, "gradient_accumulation_steps": 2}
             results[f"{parallel} accumulated"] = self.train(parallel=parallel, extern=folder(GOOD["modules"]), **halves)

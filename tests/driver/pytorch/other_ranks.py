@@ -48,7 +48,10 @@ def draw(rank: int, ranks: int) -> float:
     """Return a random number after a checkpoint of four ranks; those ranks had the same state."""
     state = states.random_state(torch.device("cpu"))
     ctx = toy.Context(config=None, rank=rank, world_size=ranks)
-    states.continue_random(ctx, [state] * 4)
+    parts: Any = None
+    of_ranks = states.TorchStates(ctx, parts)
+    of_ranks._random = [state] * 4
+    of_ranks.continue_random()
     return float(torch.rand(1))
 
 

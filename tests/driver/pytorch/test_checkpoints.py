@@ -14,7 +14,12 @@ pytestmark = pytest.mark.slow
 
 def run(program: str, python: str, repo: Path, folder: Path) -> None:
     argv = [python, str(Path(__file__).with_name(program)), str(folder)]
-    env = {**os.environ, "PYTHONPATH": str(repo), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{repo}:{Path(__file__).parents[1] / 'frameworks'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -27,7 +27,6 @@ from flagperf_driver.training import expert_load, timeline
 from flagperf_driver.training.checkpoint import CheckpointError, Checkpoints
 from flagperf_driver.training.checkpoint_interval import CheckpointInterval, interval_s
 from flagperf_driver.training.checks import replicas
-from flagperf_driver.training.checks.comparison import Comparison
 from flagperf_driver.training.checks.drawn_steps import DrawnSteps, secret
 from flagperf_driver.training.due import MAX_WINDOW
 from flagperf_driver.training.evaluation import Loading, ModelTime, evaluate
@@ -100,9 +99,7 @@ class CountingTrainer:
         self.marks: Marks = marks or Clock()
         self.learning_rate = 0.0
         self.compiles = False
-        self.comparison: Comparison | None = None
-        self.own: Callable[[], Trainer] | None = None
-        self.vendors: Callable[[], Trainer] | None = None
+        self.repeater: Any = None
         self.step_bytes: Callable[[Callable[[], object]], StepBytes] | None = self._count_bytes
         self.weight = 0
         self.weights_digests: Callable[[], Mapping[str, str]] = lambda: {replicas.WHOLE: str(self.weight)}

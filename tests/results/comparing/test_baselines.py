@@ -231,7 +231,7 @@ def with_steps(factor: float | None) -> CaseResult:
 
 
 def test_a_vendors_steps_are_accepted_only_with_a_factor_that_can_be_explained() -> None:
-    unknown = "round 1: the speed of the vendor's step backward over the suite's own is unknown"
+    unknown = "round 1: no clean process has repeated a part of it without the vendor's step backward"
     assert (baselines.refusal(with_steps(None)) or "").startswith(unknown)
     assert baselines.refusal(with_steps(1.31)) is None
     assert baselines.refusal(with_steps(3.0)) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from pytest_flagperf.kinds.training.verdicts.replay import replayed
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.verdict import Verdict, finished, in_range
@@ -32,6 +33,7 @@ def _throughput_of(outcome: Outcome) -> Iterator[Verdict]:
     if not outcome.starts:
         yield _measured(outcome)
     yield _counted(outcome)
+    yield from replayed(outcome)
 
 
 def _present(outcome: Outcome, name: str) -> Verdict:

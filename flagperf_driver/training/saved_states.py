@@ -1,0 +1,77 @@
+"""The states that a training saves for its replay, at moments that no rank knows before: the agent asks for them.
+
+The states cut the training into segments. The agent also draws which segment is kept; the states of the others are
+removed, so that at most seven are on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+from flagperf_driver import layout
+from flagperf_driver.driver import Rank
+
+MOST_PAUSES = 0.01
+"""The largest share of the time that the pauses of saving may take: a request waits until it is kept."""
+
+
+class SavedStates:
+    """The states of one start of a training; without a folder it saves none."""
+
+    def __init__(self, rank: Rank) -> None:
+        folder = rank.case.replay.get("states")
+        self.folder = Path(folder) if folder else None
+        self._request = rank.log_dir / layout.SAVE_STATE if rank.log_dir and folder and not rank.world.rank else None
+        self._steps: list[int] = []
+        self._kept: set[int] = set()
+        self._present: set[int] = set()
+        self._begin = 0.0
+
+    def begin(self) -> None:
+        """Remove the states of an earlier start; the first rank calls it before the first state is saved."""
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)  # the agent has made it, where ranks may not
+            for path in self.folder.iterdir():
+                shutil.rmtree(path)
+
+    def start(self) -> None:
+        """Note when the training starts."""
+        self._begin = time.perf_counter()
+
+    def end(self) -> None:
+        """Obey no further request: the training has ended, and its last state follows."""
+        self._request = None
+
+    def is_saved(self, step: int) -> bool:
+        return step in self._steps
+
+    def is_due(self, pauses: list[float]) -> bool:
+        """Return True if the agent asks for a state; ``pauses``: of the states since the start."""
+        if self._request is None or not self._request.exists():
+            return False
+        next_pause = pauses[-1] if pauses else 0.0
+        return sum(pauses) + next_pause <= MOST_PAUSES * (time.perf_counter() - self._begin)
+
+    def add(self, step: int) -> list[Path]:
+        """Add a state, and return those that no segment needs any more, as the agent's request says."""
+        assert self.folder is not None
+        keep = self._take_request()
+        if keep:
+            self._kept = {*self._steps[-2:]}
+        # Without a request the training has ended, and the segment before the last one is not decided.
+        undecided = self._steps[-2:] if keep is None else self._steps[-1:]
+        needed = {*self._steps[:1], *self._kept, *undecided}
+        needless, self._present = self._present - needed, {*needed, step}
+        self._steps.append(step)
+        return [self.folder / f"step{one}" for one in needless]
+
+    def _take_request(self) -> bool | None:
+        """Obey the agent's request: return whether the last decided segment is kept; None without a request."""
+        if self._request is None or not self._request.exists():
+            return None
+        keep = bool(json.loads(self._request.read_text("utf-8"))["keep"])
+        self._request.unlink()
+        return keep

@@ -1,0 +1,84 @@
+"""Verdicts on a replay: the training's segment agrees with the repeated one, and is equal to it bit by bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.replay import FigureDifference, Replay
+from pytest_flagperf.results.verdicts.verdict import Verdict
+
+TWINS = 4.0
+"""Allowed difference, relative to that of a twin: the same segment, repeated with rounding errors of one unit in the
+last place in each layer's result."""
+ALWAYS = {"fp32": 1e-4, "tf32": 1e-3, "fp16": 1e-3}
+"""Always allowed, by the config's precision, in others LOW: the rounding of a few operations."""
+LOW = 1e-2
+MOST, LIKE_A_TWIN = 0.4, 1.5
+"""Steps that leave out work change at least 0.5 on the toy. More than MOST is allowed only where rounding alone changes
+about as much: in bf16 small convolutions in another memory layout change 0.48 in 30 steps, their twin 0.53."""
+INITIAL = 2.0**-7
+"""Of the initial weights: a vendor may lower their precision."""
+METRIC = 0.02
+
+
+def replayed(outcome: Outcome) -> Iterator[Verdict]:
+    """Judge the replay of a round; nothing without one."""
+    replay = outcome.replay
+    if replay is None:
+        return
+    expected = "as a clean process repeats it"
+    if problem := replay.problem or "; ".join(_problems(replay)):
+        got = "not repeated" if replay.problem else "differs"
+        sentence = f"round {outcome.round}: {problem}; expected the training {expected}, within what rounding changes"
+        yield Verdict("repeated", False, got, expected, sentence)
+    else:
+        yield Verdict("repeated", True, f"{_steps(replay)} differ by {replay.weights.difference:.1e}", expected)
+    if not (outcome.vendor_code or replay.problem):
+        yield _repeatable(outcome, replay)
+
+
+def _problems(replay: Replay) -> Iterator[str]:
+    if not replay.initial <= INITIAL:
+        yield (
+            f"the initial weights differ by {replay.initial:.1e} from those that the suite makes from the seed, at most"
+            f" {INITIAL:.1e} is allowed"
+        )
+    steps = f"in {_steps(replay)}"
+    of_weights = (
+        f"{steps} the weights changed otherwise than in the clean process, with {replay.length:.3g} times its length"
+        f" and a direction of {replay.direction:.3g} (1: equal), most in {replay.weights.where}"
+    )
+    rounding = ALWAYS.get(replay.precision, LOW)
+    for text, found, always in (
+        (of_weights, replay.weights, rounding),
+        (f"{steps} the logged loss of {replay.losses.where} is another", replay.losses, rounding),
+        (f"the final weights have another {replay.metrics.where}", replay.metrics, METRIC),
+    ):
+        allowed = _allowed(found, always)
+        if not found.difference <= allowed:
+            yield f"{text}: the difference is {found.difference:.1e}, at most {allowed:.1e} is allowed"
+
+
+def _allowed(found: FigureDifference, always: float) -> float:
+    """Return the largest allowed difference; a twin that is not finite allows nothing more."""
+    twin = found.twin if math.isfinite(found.twin) else 0.0
+    return max(always, min(TWINS * twin, max(MOST, LIKE_A_TWIN * twin)))
+
+
+def _repeatable(outcome: Outcome, replay: Replay) -> Verdict:
+    expected = "equal bit by bit"
+    if replay.first_unequal is None and replay.first_loss is None:
+        return Verdict("repeatable", True, expected, expected)
+    got = f"differs by {replay.weights.difference:.1e}"
+    first = " and ".join(filter(None, (replay.first_unequal, replay.first_loss and f"the loss of {replay.first_loss}")))
+    sentence = (
+        f"round {outcome.round}: {_steps(replay)} {got} from a second computation, first in {first}: operations are not"
+        " deterministic, or memory or a device is damaged"
+    )
+    return Verdict("repeatable", True, got, expected, sentence, warning=True)
+
+
+def _steps(replay: Replay) -> str:
+    return f"the steps {replay.first_step + 1:,} to {replay.last_step:,}"

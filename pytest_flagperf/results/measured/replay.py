@@ -1,0 +1,135 @@
+"""What the replay of a round found: a clean process repeated a segment of the training (running/replay.py)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flagperf_driver import events
+from flagperf_driver.layout import rank_log
+from flagperf_driver.perflog import number, read_records
+from pytest_flagperf.stored import FormatError, layout
+from pytest_flagperf.stored.plan import StoredPlan
+from pytest_flagperf.stored.round_dir import RoundDir
+
+
+@dataclass(frozen=True)
+class FigureDifference:
+    """How far a figure of the training lies from the repeated one, and how far rounding alone moves that."""
+
+    difference: float = 0.0
+    twin: float = 0.0
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A repeated segment: the steps after ``first_step`` up to ``last_step``."""
+
+    problem: str = ""
+    """Why no segment was repeated; empty if one was."""
+    precision: str = ""
+    first_step: int = 0
+    last_step: int = 0
+    initial: float = 0.0
+    """The difference of the initial weights from the suite's, relative to them."""
+    weights: FigureDifference = field(default_factory=FigureDifference)
+    """The difference of the change of all weights; ``where`` is the weight with the largest part of it."""
+    length: float = 1.0
+    """The length of the change, relative to the repeated one's."""
+    direction: float = 1.0
+    """The cosine of the angle between both changes."""
+    losses: FigureDifference = field(default_factory=FigureDifference)
+    metrics: FigureDifference = field(default_factory=FigureDifference)
+    """Of the evaluation of the final weights."""
+    first_unequal: str | None = None
+    """Where the first bit differs: a weight and its rank; None if all weights are equal bit by bit."""
+    first_loss: str | None = None
+    """The first log point with another loss; None if all are equal bit by bit."""
+    step_time: float | None = None
+    """The median seconds of a repeated step."""
+    seconds: float = 0.0
+
+
+def read(round_dir: Path, plan: StoredPlan) -> Replay | None:
+    """Return what the replay of a round found; None if the plan has no replay, or is that of a replay itself."""
+    if not plan.replay or "segment" in plan.replay:
+        return None
+    folder = round_dir.with_name(layout.replay_folder(round_dir.name))
+    try:
+        return _of_files(round_dir, plan, folder)
+    except (FormatError, OSError) as error:
+        return Replay(f"no record of the replay: {error}")
+    except (LookupError, TypeError, ValueError) as error:
+        return Replay(f"{folder.name}: invalid record of the replay: {type(error).__name__}: {error}")
+
+
+def _of_files(round_dir: Path, plan: StoredPlan, folder: Path) -> Replay:
+    replayed = RoundDir(folder)
+    if not replayed.is_planned:
+        return Replay("the segment was not repeated")
+    record, its_plan = replayed.read_record(), replayed.read_plan()
+    if record.state != "finished":
+        return Replay(f"the clean process did not finish: {record.fault.sentence if record.fault else record.state}")
+    found = next(records(folder, its_plan, events.REPLAYED), None)
+    if found is None or [found["first_step"], found["last_step"]] != its_plan.replay["segment"]:
+        return Replay("the clean process repeated another segment than its plan has")
+    logged = {one["step"]: number(one["loss"]) for one in records(round_dir, plan, events.STEP_END)}
+    return of_record(found, logged, str(plan.config.get("precision", "")))
+
+
+def of_record(found: Mapping[str, Any], logged: Mapping[int, float], precision: str) -> Replay:
+    """Return what a record REPLAYED says of a training that logged these losses by their steps."""
+    weights, unequal = found["weights"], found["weights"]["first"]
+    return Replay(
+        precision=precision,
+        first_step=found["first_step"],
+        last_step=found["last_step"],
+        initial=number(found["initial"]["of_weights"]) if "initial" in found else 0.0,
+        weights=FigureDifference(
+            number(weights["difference"]),
+            number(found["twin"]["difference"]) if "twin" in found else 0.0,
+            f"{_name(weights['largest'][0])} by {number(weights['largest'][1]):.1e}",
+        ),
+        length=number(weights["length"]),
+        direction=number(weights["direction"]),
+        losses=_largest(
+            (f"step {step}", logged.get(step, math.nan), number(own), number(twin))
+            for step, own, twin in found["losses"]
+        ),
+        metrics=_largest(
+            (str(name), number(theirs), number(own), number(twin)) for name, own, theirs, twin in found["metrics"]
+        ),
+        first_loss=next((f"step {step}" for step, own, _ in found["losses"] if logged.get(step) != own), None),
+        first_unequal=None if unequal is None else f"{_name(unequal[1])} of rank {unequal[0]}",
+        step_time=found["step_time"],
+        seconds=number(found["seconds"]),
+    )
+
+
+def records(round_dir: Path, plan: StoredPlan, event: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the values of an event in the log of the first rank."""
+    with (round_dir / plan.host(0).folder / rank_log(0)).open("rb") as stream:
+        for record in read_records(stream, events={event}):
+            yield record.value
+
+
+def _largest(figures: Iterator[tuple[str, float, float, float]]) -> FigureDifference:
+    """Return the largest relative difference of the training's figures from the repeated ones; NaN is the largest."""
+    found = [(_relative(theirs, own), _relative(twin, own), where) for where, theirs, own, twin in figures]
+    if not found:
+        return FigureDifference()
+    difference, _, where = max(found, key=lambda one: (math.isnan(one[0]), one[0]))
+    return FigureDifference(difference, max(twin for _, twin, _ in found), where)
+
+
+def _relative(one: float, other: float) -> float:
+    # Losses may cross zero; their size is about 1.
+    return abs(one - other) / max(abs(other), 0.1)
+
+
+def _name(weight: object) -> str:
+    return str(weight).removeprefix("model/")

@@ -1,0 +1,147 @@
+"""Train the toy with honest and dishonest steps of a vendor, and repeat a segment of each training: replayed.py FOLDER.
+
+Each training and each replay has processes of its own, as in a round. The toy's data play the agent.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import toy_data  # type: ignore[import-not-found]
+import toy_pytorch  # type: ignore[import-not-found]
+from adaptations import ADAM, CREATE, GOOD, GROUPS, HALF, LOSS, RETURN, TOY, folder  # type: ignore[import-not-found]
+from forks import run_forks  # type: ignore[import-not-found]
+
+from flagperf_driver import driver, layout, perflog
+from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.pytorch import distributed, storage  # noqa: F401 - slow to import, once for all forks
+from flagperf_driver.training import saved_states
+from flagperf_driver.training.replay import training_of
+from flagperf_driver.training.steps import context_fields
+
+STEPS, FIRST, LAST = 40, 10, 30
+"""The training's steps, and the first and last step of the segment that is repeated."""
+OPTIMIZER = f"{CREATE}    return torch.optim.AdamW({GROUPS}, {ADAM})\n"
+HALF_MODEL = f"{TOY}def _half(self, values):\n    return self.last(torch.relu(self.first(values)))\n"
+OTHER_ORDER = (
+    "    rows = torch.arange(len(batch['labels'])).flip(0)\n"
+    "    batch = {name: values[rows] for name, values in batch.items()}\n"
+)
+STEPS_OF = {
+    "none": "",
+    "modules": GOOD["modules"],
+    "optimizer": GOOD["optimizer"],
+    "another order": LOSS + OTHER_ORDER + RETURN,  # trained without dropout
+    # The dishonest ones. No step but the optimizer is replaced: its module changes the model of the whole process.
+    "patched model": f"{HALF_MODEL}Classifier.forward = _half\n{OPTIMIZER}",
+    "low precision": LOSS
+    + "    with torch.autocast('cpu', dtype=torch.bfloat16):\n"
+    + "        logits = model(batch['values'])\n"
+    + "    return nn.functional.cross_entropy(logits.float(), batch['labels'])\n",
+    "quarter": LOSS + HALF.replace("// 2", "// 4") + RETURN,
+    "first micro-step": "calls = 0\ndef backward(ctx, loss, scaler):\n    global calls\n    calls += 1\n"
+    + "    if calls % 2:\n        (loss * 2).backward()\n",
+    "rate": f"{CREATE}    return torch.optim.AdamW({GROUPS}, lr=0.5)\n",
+    "every second step": "class Sparse(torch.optim.AdamW):\n    calls = 0\n    def step(self, closure=None):\n"
+    + "        self.calls += 1\n        if self.calls % 2:\n            for group in self.param_groups:\n"
+    + f"                group['lr'] *= 2\n            super().step()\n\n{CREATE}    return Sparse({GROUPS}, {ADAM})\n",
+}
+
+
+def steps(place: Path, flip_on: int | None) -> Any:
+    """Return the toy's steps, whose data ask for the states; ``flip_on``: damage a weight on this rank."""
+
+    def create(ctx: Any) -> Any:
+        data = toy_pytorch.as_tensors(toy_data.train_data(ctx))
+        changed = data._changed
+
+        def read(batch: dict[str, Any]) -> dict[str, Any]:
+            if ctx.progress.step + 1 in (FIRST, LAST) and not ctx.rank:
+                (place / layout.SAVE_STATE).write_text(json.dumps({"keep": False}))
+            if ctx.progress.step + 1 == (FIRST + LAST) // 2 and ctx.rank == flip_on:
+                damage()
+            read_batch: dict[str, Any] = changed(batch)
+            return read_batch
+
+        data._changed = read
+        return data
+
+    def damage() -> None:
+        bits = models[0].get_parameter("last.weight").detach().view(-1)[:1].view(torch.int32)
+        bits ^= 1 << 20
+
+    def create_model(ctx: Any) -> Any:
+        models.append(toy_pytorch.STEPS.create_model(ctx))
+        return models[-1]
+
+    models: list[Any] = []
+    return replace(toy_pytorch.STEPS, create_train_data=create, create_model=create_model)
+
+
+def process(place: Path, replay: dict[str, Any], flip_on: int | None, settings: dict[str, Any], number: int) -> None:
+    """Be one rank of a training or of a replay; leave the records of the first rank."""
+    torch.set_num_threads(1)
+    saved_states.MOST_PAUSES = 1e9
+    stream, world = io.StringIO(), driver.World.from_environment(os.environ)
+    case = {**toy_data.case("pytorch", **settings), "replay": {"states": str(place / "states"), **replay}}
+    rank = driver.Rank(driver.RunCase.from_json(case), world, perflog.PerfLog(number, stream), Heartbeat(None), place)
+    with distributed.process_group("gloo", torch.device("cpu"), world.world_size, 60):
+        ctx = toy_pytorch.Context(**context_fields(rank, Path()))
+        trainer = toy_pytorch.Trainer(rank, ctx, steps(place, flip_on), None)
+        training_of(rank, trainer).run()
+    if number == 0:
+        (place / f"log{len(replay)}").write_text(stream.getvalue())
+
+
+def replayed(place: Path, ranks: int = 1, text: str = "", flip_on: int | None = None, **how: Any) -> dict[str, Any]:
+    """Run a training and its replay; return the result of the replay with the training's losses and events."""
+    place.mkdir()
+    settings = {
+        "blocks": 2,
+        "weight_decay": 0.01,
+        "dropout": 0.3,
+        "norm": ranks == 1,
+        "max_steps": STEPS,
+        "log_freq": 5,
+    }
+    settings |= {"train_batch_size": 32 // ranks, "eval_steps": 20, **how}
+    theirs = {**settings, "extern": folder(text) if text else None}
+    run_forks(functools.partial(process, place, {}, flip_on, theirs), ranks)
+    found: dict[str, Any] = {"states": sorted(path.name for path in (place / "states").iterdir())}
+    segment = {"segment": [FIRST, LAST], "final": STEPS}
+    run_forks(functools.partial(process, place, segment, None, settings), ranks)
+    for name in ("log0", "log2"):
+        for record in perflog.read_records(io.BytesIO((place / name).read_bytes())):
+            if record.event == "REPLAYED":
+                found.update(record.value)
+            elif record.event == "STEP_END" and FIRST < record.value["step"] <= LAST:
+                found.setdefault("logged", []).append([record.value["step"], record.value["loss"]])
+    return found
+
+
+def main() -> None:
+    place, results = Path(sys.argv[1]), {}
+    more: dict[str, dict[str, Any]] = {
+        "first micro-step": {"gradient_accumulation_steps": 2, "train_batch_size": 16},
+        "another order": {"dropout": 0.0},
+    }
+    for precision in ("fp32", "bf16"):
+        for name, text in STEPS_OF.items():
+            key = f"{name} {precision}"
+            results[key] = replayed(place / key, text=text, precision=precision, **more.get(name, {}))
+    results["flipped"] = replayed(place / "flipped", flip_on=0)
+    for parallel in ("ddp", "fsdp"):
+        results[parallel] = replayed(place / parallel, 2, parallel=parallel)
+    (place / "results.json").write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A clean process repeats a segment of a training: of an honest vendor's steps it agrees, of others it does not."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_flagperf.kinds.training.verdicts.replay import replayed
+from pytest_flagperf.results.measured.replay import of_record
+from pytest_flagperf.results.verdicts.verdict import Verdict
+from tests.driver.pytorch.test_checkpoints import run
+from tests.helpers.results_help import recorded
+
+pytestmark = pytest.mark.slow
+HONEST = ("none", "modules", "optimizer", "another order")
+DISHONEST = ("patched model", "quarter", "first micro-step", "rate", "every second step")
+
+
+@pytest.fixture(scope="module")
+def results(torch_python: str, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("replayed")
+    run("replayed.py", torch_python, repo, folder)
+    found: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    return found
+
+
+def judged(found: dict[str, Any], precision: str = "fp32") -> dict[str, Verdict]:
+    replay = of_record(found, dict(found["logged"]), precision)
+    return {verdict.name: verdict for verdict in replayed(replace(recorded("converged_1x1"), replay=replay))}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_only_steps_that_compute_the_same_are_repeated(results: dict[str, Any], precision: str) -> None:
+    for name in HONEST:
+        verdict = judged(results[f"{name} {precision}"], precision)["repeated"]
+        assert verdict.ok, f"{name}: {verdict.sentence}"
+    assert judged(results[f"low precision {precision}"], precision)["repeated"].ok == (precision == "bf16")
+    for name in DISHONEST:
+        verdict = judged(results[f"{name} {precision}"], precision)["repeated"]
+        assert "in the steps 11 to 30 the weights changed otherwise than in the clean process" in verdict.sentence, name
+        assert "the logged loss of step" in verdict.sentence, name
+
+
+@pytest.mark.parametrize("name", ["none fp32", "none bf16", "ddp", "fsdp"])
+def test_the_suites_own_steps_are_equal_bit_by_bit(results: dict[str, Any], name: str) -> None:
+    verdicts = judged(results[name])
+    assert verdicts["repeated"].ok
+    assert verdicts["repeatable"].got == "equal bit by bit"
+    assert results[name]["states"] == ["step0", "step10", "step30", "step40"]
+    assert results[name]["initial"]["equal"]
+    assert results[name]["step_time"] > 0
+    assert results[name]["metrics"][0][1] == results[name]["metrics"][0][2]
+
+
+def test_a_flipped_bit_is_found_and_named(results: dict[str, Any]) -> None:
+    verdicts = judged(results["flipped"])
+    assert not verdicts["repeated"].ok
+    replay = of_record(results["flipped"], dict(results["flipped"]["logged"]), "fp32")
+    assert (replay.first_unequal, replay.first_loss) == ("first.weight of rank 0", "step 20"), "it is damaged there"
+    assert "first in first.weight of rank 0 and the loss of step 20" in verdicts["repeatable"].sentence

@@ -1,0 +1,96 @@
+"""The states that a training saves for its replay, the drawn segment, and the plan of the clean process."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flagperf_driver import heartbeat, layout
+from flagperf_driver.node.agent import state_requests
+from flagperf_driver.node.agent.state_requests import StateRequests
+from flagperf_driver.training.saved_states import SavedStates
+from pytest_flagperf.case import Case
+from pytest_flagperf.plan import PlanRequest, clean_plan, make_plan, one_card_plan, short_plan
+from pytest_flagperf.running.replay import kept_segments, runs_vendor_code
+from pytest_flagperf.stored import FormatError
+from tests.helpers.trees import tree, write
+
+
+class Host:
+    """A host on which the agent asks a training for states, each step of which takes a second."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.now = folder, 0.0
+        monkeypatch.setattr(state_requests, "time", SimpleNamespace(monotonic=lambda: self.now))
+        rank: Any = SimpleNamespace(
+            case=SimpleNamespace(replay={"states": str(folder / "states")}), log_dir=folder,
+            world=SimpleNamespace(rank=0),
+        )  # fmt: skip
+        self.agent, self.states = StateRequests(folder), SavedStates(rank)
+        self.beats = heartbeat.Heartbeat(folder / "rank0.progress")
+        self.saved: list[int] = []
+        self.states.begin()
+        self.save(0)
+
+    def save(self, step: int) -> None:
+        (self.folder / f"states/step{step}").mkdir()
+        for path in self.states.add(step):
+            path.rmdir()
+        self.saved.append(step)
+
+    def train(self, steps: int) -> dict[str, Any]:
+        for step in range(1, steps + 1):
+            self.now = float(step)
+            self.beats.beat(step, heartbeat.TRAIN)
+            self.agent.process()
+            if step % 5 == 0 and step < steps and (self.folder / layout.SAVE_STATE).exists():
+                self.save(step)
+        self.states.end()
+        self.save(steps)
+        return self.agent.to_json()
+
+    @property
+    def present(self) -> list[int]:
+        return sorted(int(path.name[4:]) for path in (self.folder / "states").iterdir())
+
+
+@pytest.mark.parametrize("steps", [3, 12, 200, 3000])
+def test_few_states_are_kept_and_each_segment_has_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    host = Host(tmp_path, monkeypatch)
+    asked = host.train(steps)
+    assert len(host.saved) == asked["saved"] + 2 >= (2 if steps < 20 else 5)
+    assert len(host.present) <= 6
+    segments = kept_segments(host.saved, asked)
+    assert segments[-1][1] == steps
+    for first, last in segments:
+        assert {first, last} <= {*host.present}
+        assert last - first >= min(state_requests.SHORTEST_STEPS, steps)
+
+
+@pytest.mark.parametrize("asked", [None, {"saved": 3, "kept": 1}, {"saved": 1, "kept": 1}, {"saved": 1}])
+def test_states_that_nobody_asked_for_are_an_error(asked: Any) -> None:
+    assert kept_segments([0, 10, 20], {"saved": 1, "kept": 0}) == [(0, 10), (10, 20)]
+    assert kept_segments([0, 10, 20, 30, 40], {"saved": 3, "kept": 1}) == [(0, 10), (20, 30), (30, 40)]
+    with pytest.raises(FormatError, match="the agent"):
+        kept_segments([0, 10, 20], asked)
+
+
+def test_the_clean_process_has_nothing_of_the_vendor_but_a_device_of_its_own(tmp_path: Path) -> None:
+    catalog = tree(tmp_path, "precision = 'fp32'\n")
+    write(tmp_path, "vendors/acme/toy-pytorch/extern/trainer_adapter.py", "def backward(ctx, loss, scaler): ...\n")
+    write(tmp_path, "vendors/acme/device.py", "def seed(device, value): ...\n")
+    asked = PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", synthetic=True)
+    plan = replace(make_plan(catalog, asked), replay={"states": "/states"})
+    assert runs_vendor_code(plan)
+    segment = {"states": "/states", "segment": [10, 20], "final": 40}
+    foreign, own = clean_plan(plan, segment), clean_plan(replace(plan, device="cpu"), segment)
+    assert (foreign.extern, foreign.additions) == (own.extern, own.additions) == (None, ())
+    assert foreign.device_module == "vendors/acme/device.py", "acme needs it"
+    assert own.device_module is None
+    assert json.dumps(own.case_json(1, "/code")["replay"]) == json.dumps(segment)
+    assert one_card_plan(plan).replay == short_plan(plan).replay == {}
