@@ -15,6 +15,9 @@ from pytest_flagperf.stored import FormatError, layout
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir
 
+LEAST_TWIN = 2.5e-5
+"""A smaller difference of a twin counts as this one."""
+
 
 @dataclass(frozen=True)
 class FigureDifference:
@@ -118,12 +121,17 @@ def records(round_dir: Path, plan: StoredPlan, event: str) -> Iterator[Mapping[s
 
 
 def _largest(figures: Iterator[tuple[str, float, float, float]]) -> FigureDifference:
-    """Return the largest relative difference of the training's figures from the repeated ones; NaN is the largest."""
-    found = [(_relative(theirs, own), _relative(twin, own), where) for where, theirs, own, twin in figures]
-    if not found:
-        return FigureDifference()
-    difference, _, where = max(found, key=lambda one: (math.isnan(one[0]), one[0]))
-    return FigureDifference(difference, max(twin for _, twin, _ in found), where)
+    """Return the relative difference of figures from the repeated ones that is largest beside the twin's.
+
+    Differences grow from step to step: the twin's is the largest so far. NaN is the largest difference.
+    """
+    worst, worst_ratio, so_far = FigureDifference(), -1.0, 0.0
+    for where, theirs, own, twin in figures:
+        difference, so_far = _relative(theirs, own), max(so_far, _relative(twin, own))
+        ratio = math.inf if math.isnan(difference) else difference / max(so_far, LEAST_TWIN)
+        if ratio > worst_ratio:
+            worst, worst_ratio = FigureDifference(difference, so_far, where), ratio
+    return worst
 
 
 def _relative(one: float, other: float) -> float:
