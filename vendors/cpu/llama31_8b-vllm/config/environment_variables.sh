@@ -1,1 +1,0 @@
-VLLM_CPU_KVCACHE_SPACE=1 # GiB; the default is half of the memory
