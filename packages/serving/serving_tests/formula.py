@@ -9,7 +9,7 @@ import asyncio
 import math
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from common.serving.server import arguments, serve
 
@@ -42,7 +42,7 @@ class Formula:
         self._kept: dict[tuple[int, ...], list[int]] = {}
         self._active = self._answered = 0
 
-    async def answer(self, prompt: Sequence[int], tokens: int) -> AsyncIterator[list[int]]:
+    async def answer(self, prompt: Sequence[int], tokens: int) -> AsyncGenerator[list[int], None]:
         self._answered += 1
         kept = self._kept.setdefault(tuple(prompt), [])
         if self._fault == "cached" and len(kept) == tokens:

@@ -111,6 +111,24 @@ def test_a_server_with_a_known_capacity_and_one_that_degrades(
 
 
 @pytest.mark.integration
+def test_a_client_that_is_gone_leaves_its_slot(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "common.serving.echo", "--model=echo", "--slots=1", "--token-s=0.01"]
+
+    async def ask(url: str) -> str:
+        with Client(url, "echo", 10) as gone:
+            task = asyncio.create_task(gone.complete(Request(1, (1,), 10_000)))
+            while not gone.tokens:
+                await asyncio.sleep(0)
+            task.cancel()
+        with Client(url, "echo", 10) as waits:
+            return str((await waits.complete(Request(2, (1,), 2))).problem)
+
+    with ServerProcess(lambda port: [*command, f"--port={port}"], tmp_path / "echo.log") as server:
+        server.wait_ready(60)
+        assert asyncio.run(ask(server.url)) == ""
+
+
+@pytest.mark.integration
 def test_requests_are_sent_when_they_are_due_whatever_becomes_of_others(serve: Callable[..., ServerProcess]) -> None:
     load = loaded(serve(token_s=0.05).url, formula.NAME, 40.0)
     gaps, sent = random.Random(1), sorted(answer.sent for answer in load.answers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ class ContinuousBatching:
         self._model.model.register_forward_hook(self._keep)
         self._manager.start()
 
-    async def answer(self, prompt: Sequence[int], tokens: int) -> AsyncIterator[list[int]]:
+    async def answer(self, prompt: Sequence[int], tokens: int) -> AsyncGenerator[list[int], None]:
         outputs: asyncio.Queue[Any] = asyncio.Queue()
         name = f"request{id(outputs)}"
         self._manager.register_result_handler(name, outputs.put_nowait)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from common.serving.server import arguments, serve
 
@@ -19,7 +19,7 @@ class Echo:
     def __init__(self, first_s: float, token_s: float, slots: int = sys.maxsize) -> None:
         self._first_s, self.token_s, self._slots = first_s, token_s, asyncio.Semaphore(slots)
 
-    async def answer(self, prompt: Sequence[int], tokens: int) -> AsyncIterator[list[int]]:
+    async def answer(self, prompt: Sequence[int], tokens: int) -> AsyncGenerator[list[int], None]:
         async with self._slots:
             begin = time.perf_counter()
             for number in range(tokens):

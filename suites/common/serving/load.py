@@ -21,8 +21,9 @@ _SLICE_S = 0.25
 """The length of a window, of which each has a number of tokens."""
 _FEWEST_WAVES = 3
 """The fewest requests of a user that are measured."""
-_PATIENCE = 10
-"""A slow server gets so many times the longest time of a point for the fewest requests."""
+_PATIENCE, _LONGEST_S = 10, 200.0
+"""A slow server gets so many times the longest time of a point for the fewest requests, but not so long that the rank
+would count as one that hangs (``hang_timeout_s``)."""
 _WARM_UP_SHARE = 10
 """At a fixed rate one of so many requests comes before the measurement."""
 
@@ -112,7 +113,8 @@ async def closed_loop(
             marks.append((time.perf_counter(), arrived()))
             spent = marks[-1][0] - begin
             within = sum(answer.sent >= begin for wave in waves for answer in wave)
-            enough = within >= _FEWEST_WAVES * len(clients) or spent > _PATIENCE * limits.most_s
+            patience_s = max(limits.most_s, min(_PATIENCE * limits.most_s, _LONGEST_S))
+            enough = within >= _FEWEST_WAVES * len(clients) or spent > patience_s
             known = spent >= limits.most_s or statistics.settled(_token_times(marks), limits.interval)
             if enough and spent >= limits.least_s and known:
                 break

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from common.serving.http1 import LONGEST_HEAD, HttpError, chunk, read_body, read_head
@@ -17,7 +18,7 @@ from common.serving.http1 import LONGEST_HEAD, HttpError, chunk, read_body, read
 class Engine(Protocol):
     """Answers requests; many at the same time."""
 
-    def answer(self, prompt: Sequence[int], tokens: int) -> AsyncIterator[list[int]]:
+    def answer(self, prompt: Sequence[int], tokens: int) -> AsyncGenerator[list[int], None]:
         """Yield the next tokens of the answer, which are the most probable ones, until it has as many tokens."""
 
     async def log_probabilities(self, tokens: Sequence[int]) -> list[float]:
@@ -90,13 +91,15 @@ class _Api:
             await _send(writer, "500 Internal Server Error", {"error": {"message": f"{type(error).__name__}: {error}"}})
             raise ConnectionError from error
 
-    async def _stream(self, writer: asyncio.StreamWriter, answer: AsyncIterator[list[int]]) -> None:
+    async def _stream(self, writer: asyncio.StreamWriter, answer: AsyncGenerator[list[int], None]) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        async for tokens in answer:
-            event = self._event({"index": 0, "text": "", "token_ids": tokens, "finish_reason": None})
-            writer.write(head + chunk(b"data: " + json.dumps(event).encode() + b"\n\n"))
-            head = b""
-            await writer.drain()
+        # The engine must know at once that a client is gone.
+        async with contextlib.aclosing(answer):
+            async for tokens in answer:
+                event = self._event({"index": 0, "text": "", "token_ids": tokens, "finish_reason": None})
+                writer.write(head + chunk(b"data: " + json.dumps(event).encode() + b"\n\n"))
+                head = b""
+                await writer.drain()
         writer.write(head + chunk(b"data: [DONE]\n\n") + chunk(b""))
         await writer.drain()
 
