@@ -13,6 +13,11 @@ one_server = False  # one server has the devices of all ranks; else the device o
 
 throughput_only = False  # --synthetic sets it
 
+# -- a server that stands already: only engines that list these keys as mutable, such as openai ---------------
+endpoint = ""  # its URL, as in http://10.0.0.7:8000; empty: the run starts the server
+model_name = ""  # what it calls the model; empty: it has one model
+weights = ""  # the folder of the weights that it serves, in Hugging Face's format: they judge its answers
+
 # -- the load ------------------------------------------------------------------------------------------------
 concurrencies = [1, 2, 4, 8]  # numbers of requests that the server has at once; each is a point
 prompt_tokens = 64  # of each request

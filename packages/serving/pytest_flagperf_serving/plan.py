@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 def training(plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
     """Return the training of the run whose weights a case serves; None if it trains its model itself.
 
-    Containers do not see the folder of the run.
+    Containers do not see the folder of the run, and a server that runs already has its own weights.
     """
-    if plan.synthetic or runtimes()[plan.runtime].uses_images:
+    if plan.synthetic or plan.config["endpoint"] or runtimes()[plan.runtime].uses_images:
         return None
     expected = plan.config[WEIGHTS_OF], plan.vendor, plan.scale, plan.case.hardware
     for one in chosen:
@@ -59,9 +60,24 @@ def problems(scale: str, shape: Shape, config: Mapping[str, Any]) -> Iterator[st
         if strict > wide:
             yield f"interactive_{time} is {strict:g}; expected at most server_{time}, {wide:g}"
     model: Mapping[str, Any] = config["case_config"]
+    yield from _standing(config)
     places, longest = config["prompt_tokens"] + config["answer_tokens"], model.get("max_seq_length")
     if longest is not None and config["prompt_tokens"] > longest:
         yield f"prompt_tokens is {config['prompt_tokens']}; expected at most {longest}, the length of a held-out text"
     old = model.get("rope_old_context")
     if old is not None and places > old:
         yield f"prompt_tokens and answer_tokens are {places:,} together; expected at most {old:,}, the model's context"
+
+
+def _standing(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a server that the suite does not bring."""
+    endpoint, words = config["endpoint"], config.get("server_command")
+    if endpoint and not re.match(r"https?://[^/]", endpoint):
+        yield f"endpoint is {endpoint!r}; expected a URL, as in http://10.0.0.7:8000"
+    if endpoint and not config["weights"] and not config["throughput_only"]:
+        yield (
+            "endpoint has no weights to judge its answers by; set weights to the folder that it serves, or pass"
+            " --synthetic to measure only speed"
+        )
+    if not endpoint and words is not None and not any("{port}" in word for word in words):
+        yield f"server_command is {words!r}; expected the words of a server, one of them with {{port}}, or an endpoint"

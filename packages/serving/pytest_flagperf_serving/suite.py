@@ -89,10 +89,12 @@ FIGURES: Mapping[str, SuiteFigure] = {
         _JOULES, "lower", "as device_energy_per_token, of the host's processors", over=OVER, optional=True,
         variation=_VARIATION,
     ),
-    "time_to_ready": SuiteFigure("s", "lower", "from the start of the server until it answers", variation=1.0),
+    "time_to_ready": SuiteFigure(
+        "s", "lower", "from the start of the server until it answers", variation=1.0, optional=True
+    ),
     "server_memory": SuiteFigure(
         "bytes", "lower", "largest memory of the server's processes on the host", over=OVER, pick="worst",
-        variation=_VARIATION,
+        variation=_VARIATION, optional=True,
     ),
     "right_tokens": SuiteFigure(
         "share", "higher", "tokens of greedy answers that the model without the engine chooses, too", optional=True,

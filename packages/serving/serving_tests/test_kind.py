@@ -98,6 +98,25 @@ def test_a_case_that_cannot_be_served_is_refused_before_it_starts(shape: str, se
         planned(shape, "cpu", "CPU", *filter(None, [setting]))
 
 
+@pytest.mark.parametrize(
+    ("settings", "synthetic", "problem"),
+    [
+        (["endpoint=10.0.0.7:8000"], True, "endpoint is '10.0.0.7:8000'; expected a URL, as in http://10.0.0.7:8000"),
+        (["endpoint=http://h:1"], False, "endpoint has no weights to judge its answers by; set weights to the folder"),
+        (['server_command=["serve"]'], False, r"server_command is \['serve'\]; expected the words of a server"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_or_judged_is_refused(
+    settings: list[str], synthetic: bool, problem: str
+) -> None:
+    with pytest.raises(Problems, match=problem):
+        planned("1:1", "cpu", "CPU", *settings, suite="llama31_8b:openai", synthetic=synthetic)
+    good = ["endpoint=http://h:1", "model_name=m", "weights=/w"]
+    assert planned("1:1", "cpu", "CPU", *good, suite="llama31_8b:openai").config["endpoint"] == "http://h:1"
+    with pytest.raises(Problems, match="endpoint"):
+        planned("1:1", "cpu", "CPU", *good)  # an engine that starts its own server has none
+
+
 def test_the_served_model_is_that_of_the_training() -> None:
     own = planned().config["case_config"]
     training = make_plan(CATALOG, PlanRequest(Case.parse("llama31_8b:pytorch:CPU:1:1:1"), "cpu", "small")).config

@@ -33,17 +33,18 @@ CONFIG = {
     "concurrencies": [1, 4], "prompt_tokens": 8, "answer_tokens": 16, "accuracy_texts": 20, "point_least_s": 0.5,
     "point_most_s": 1.0, "point_interval": 0.05, "ready_timeout_s": 60.0, "event_timeout_s": 5.0,
     "server_ttft_s": 2.0, "server_tpot_s": 0.1, "interactive_ttft_s": 0.5, "interactive_tpot_s": 1e-6,
-    "rate_requests": 20, "rate_precision": 0.05, "rate_most_s": 0.0,
+    "rate_requests": 20, "rate_precision": 0.05, "rate_most_s": 0.0, "endpoint": "", "one_server": False,
+    "model_name": formula.NAME,
 }  # fmt: skip
 
 
 class FormulaModel:
     """What a suite brings, for the server of the formula."""
 
-    name, vocabulary, trained_by = formula.NAME, formula.VOCABULARY, "m:engine:CPU:1:1:1"
+    vocabulary, trained_by = formula.VOCABULARY, "m:engine:CPU:1:1:1"
 
-    def __init__(self, fault: str) -> None:
-        self._fault, self.log_perplexity = fault, 0.0
+    def __init__(self, fault: str, name: str = formula.NAME) -> None:
+        self._fault, self.log_perplexity, self.name = fault, 0.0, name
         generator = random.Random(1)
         self.texts = [self._text(generator) for _ in range(12)]
         losses = [-value for text in self.texts for value in formula.log_probabilities(text)]
@@ -84,7 +85,7 @@ def logged_points(
     monkeypatch.setenv("FLAGPERF_LOG_DIR", str(folder))
     values = SimpleNamespace(**{**CONFIG, **config})
     ctx = SimpleNamespace(config=values, rank=0, world_size=1, seed=42, synthetic=synthetic)
-    measurement = Serving(ctx, FormulaModel(fault), lambda value: [value])
+    measurement = Serving(ctx, FormulaModel(fault, values.model_name), lambda value: [value])
     for result in Loop(measurement, HostMarks(), PointLimits()).measure():
         assert isinstance(result, Measured)
         logged = json.loads(json.dumps(measured(result, "host clock", together=True)))

@@ -1,4 +1,4 @@
-"""The highest rate within limits: by theory, of a server with a known capacity, and of one that degrades."""
+"""The highest rate within limits: by theory, of a server with a known capacity, and of a server that degrades."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_search_finds_the_rate_of_the_theory_with_few_rates(start: float) ->
 def test_without_a_rate_the_search_ends_and_what_is_known_is_not_tried_again() -> None:
     assert searched(lambda _: False, 10.0) == (0.0, 6)
     known = RateSearch(1.0, 0.05, [(8.0, True), (10.0, False), (12.0, True)])
-    assert (known.kept, known.beyond) == (8.0, 10.0), "a rate above one that was not kept is chance"
+    assert (known.kept, known.beyond) == (8.0, 10.0), "a rate above a rate that was not kept is chance"
     assert known.next() == pytest.approx(math.sqrt(80), rel=1e-3)
     assert RateSearch(1.0, 0.05, [(8.0, True), (8.3, False)]).next() is None
 

@@ -84,7 +84,9 @@ class Client:
 
     def __init__(self, url: str, model: str, event_timeout_s: float) -> None:
         place = urlsplit(url)
-        self._host, self._port, self._path = place.hostname or "", place.port or 80, place.path.rstrip("/")
+        self._ssl = place.scheme == "https"
+        self._host, self._path = place.hostname or "", place.path.rstrip("/")
+        self._port = place.port or (443 if self._ssl else 80)
         self._model, self._timeout_s = model, event_timeout_s
         self.tokens = 0
         """How many tokens have arrived so far, also of the request under way."""
@@ -218,7 +220,9 @@ class Client:
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None or self._streams[0].at_eof():
             self.close()
-            self._streams = await asyncio.open_connection(self._host, self._port, limit=LONGEST_HEAD)
+            self._streams = await asyncio.open_connection(
+                self._host, self._port, limit=LONGEST_HEAD, ssl=self._ssl or None
+            )
         return self._streams
 
 

@@ -23,7 +23,7 @@ _FEWEST_WAVES = 3
 """The fewest requests of a user that are measured."""
 _PATIENCE, _LONGEST_S = 10, 200.0
 """A slow server gets so many times the longest time of a point for the fewest requests, but not so long that the rank
-would count as one that hangs (``hang_timeout_s``)."""
+would seem to hang (``hang_timeout_s``)."""
 _WARM_UP_SHARE = 10
 """At a fixed rate one of so many requests comes before the measurement."""
 

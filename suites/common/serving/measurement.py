@@ -23,6 +23,7 @@ from common.serving import load, selftest
 from common.serving.client import Answer, Client, Request, RequestFailed
 from common.serving.process import NoServer, ServerError, ServerProcess
 from common.serving.search import RateSearch
+from common.serving.standing import StandingServer, served_name
 from flagperf_driver import seeds
 from flagperf_driver.measuring.measurement import Measurement, Point
 
@@ -48,7 +49,7 @@ class Model(Protocol):
     """What a serving suite brings: a model with the engine that serves it, and the judge of its answers."""
 
     name: str
-    """The model's name in the API."""
+    """The model's name in the API; empty: the server's own name of its only model."""
     vocabulary: int
     texts: Sequence[Sequence[int]]
     """Held-out texts; their begins are the prompts of requests whose answers are judged."""
@@ -74,14 +75,20 @@ class Serving(Measurement):
         """Start this rank's server, if it has one; ``gather`` returns the values of all ranks."""
         self._ctx, self._config, self._model, self._gather = ctx, ctx.config, model, gather
         self._folder = Path(os.environ.get("FLAGPERF_LOG_DIR") or ".")
-        program = NoServer if self._config.one_server and ctx.rank else ServerProcess
-        self._server = program(model.command, self._folder / f"rank{ctx.rank}.server.log")
+        self._server: ServerProcess | StandingServer
+        if self._config.endpoint:
+            self._server = StandingServer(self._config.endpoint)
+        else:
+            program = NoServer if self._config.one_server and ctx.rank else ServerProcess
+            self._server = program(model.command, self._folder / f"rank{ctx.rank}.server.log")
         try:
             self._ready_s = max(gather(self._server.wait_ready(self._config.ready_timeout_s)))
+            self._name = served_name(self._server.url, model.name) if ctx.rank == 0 else ""
         except ServerError:
             self._server.stop()
             raise
-        self._urls: list[str] = [*filter(None, gather(self._server.url))]
+        # A standing server is that of all ranks.
+        self._urls: list[str] = [*dict.fromkeys(filter(None, gather(self._server.url)))]
         self._prompts = self._new_prompts()
         self._texts = min(self._config.accuracy_texts, len(model.texts))
         self._figures: Mapping[str, float] = {}
@@ -150,7 +157,8 @@ class Serving(Measurement):
     def _started(self) -> Mapping[str, float]:
         tested = selftest.run(self._folder / "rank0.echo.log")
         self._facts = {"first_token_error_s": tested.first_token_error_s, "gap_error_s": tested.gap_error_s}
-        return {"time_to_ready": self._ready_s, "client_rate": tested.rate}
+        ready = {} if self._config.endpoint else {"time_to_ready": self._ready_s}
+        return {**ready, "client_rate": tested.rate}
 
     async def _judged(self, point: Point) -> Mapping[str, float]:
         """Compare answers with the model without the engine, and held-out texts with the trainer's evaluation."""
@@ -194,7 +202,8 @@ class Serving(Measurement):
             why = result.failed[0].problem if result.failed else "none ended in time"
             raise ServerError(f"no request was answered at {point.name}: {why}; {self._server.last_words()}")
         judged = [answer for answer in result.measured if answer.request.text is not None]
-        found = {"server_memory": float(self._server.peak_memory())}
+        memory = self._server.peak_memory()
+        found = {"server_memory": float(memory)} if memory else {}
         return {**found, "right_under_load": self._right(judged)} if judged else found
 
     async def _closed_loop(self, point: Point, check: Callable[[], None]) -> load.Load:
@@ -250,7 +259,7 @@ class Serving(Measurement):
             yield [opened.enter_context(self._client(url)) for url in urls]
 
     def _client(self, url: str) -> Client:
-        return Client(url, self._model.name, self._config.event_timeout_s)
+        return Client(url, self._name, self._config.event_timeout_s)
 
     def _store(self, point: Point, result: load.Load) -> None:
         """Write the times of each request, of which the harness derives all figures, after a line about the point."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from common.language.decoder import Decoder
@@ -91,6 +91,18 @@ def load(model: Decoder, weights: Mapping[str, Tensor]) -> None:
     """Give a model the weights of a checkpoint; raise an error if they are those of another model."""
     head = {"head.weight": weights["embedding.weight"]} if model.shape.tied_embeddings else {}
     model.load_state_dict({**weights, **head}, strict=True, assign=True)
+
+
+def read(model: Decoder, folder: Path) -> None:
+    """Give a model the weights of a folder with their published names; raise ValueError if it has others."""
+    weights = {name: value for file in folder.glob("*.safetensors") for name, value in load_file(file).items()}
+    names = {name: published_name(name) for name in model.state_dict() if published_name(name) in weights}
+    if model.shape.tied_embeddings:
+        names["head.weight"] = names["embedding.weight"]
+    missing = model.state_dict().keys() - names.keys()
+    if missing:
+        raise ValueError(f"{folder}: no weights {published_name(min(missing))} in *.safetensors; expected those served")
+    model.load_state_dict({name: weights[published] for name, published in names.items()})
 
 
 def main(suite: Path, plan: Path, checkpoint: Path, folder: Path) -> None:

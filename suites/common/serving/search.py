@@ -10,7 +10,7 @@ _DIGITS = 4
 
 
 class RateSearch:
-    """Knows the highest rate that was kept, and the lowest one that was not; returns the next one to try."""
+    """Knows the highest rate that was kept, and the lowest that was not; returns the next rate to try."""
 
     def __init__(self, start: float, precision: float, known: Iterable[tuple[float, bool]] = ()) -> None:
         """Begin at ``start``, or between rates that are known to be kept or not."""
@@ -20,7 +20,7 @@ class RateSearch:
             self.add(rate, kept=kept)
 
     def add(self, rate: float, *, kept: bool) -> None:
-        """Take the result of a rate; a rate above one that was not kept is no result."""
+        """Take the result of a rate; a rate above a rate that was not kept is no result."""
         if not kept:
             self.beyond = min(self.beyond, rate)
         elif rate < self.beyond:

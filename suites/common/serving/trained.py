@@ -56,7 +56,11 @@ class TrainedModel:
             self.model.to(self.ctx.device)
             self.log_perplexity = record["evaluation"]["metrics"]["log_perplexity"]
         else:
-            self.log_perplexity = _trained(training, steps, built)
+            if self.ctx.config.weights:
+                published.read(self.model, Path(self.ctx.config.weights))
+            else:
+                _train(training, steps, built)
+            self.log_perplexity = _log_perplexity(training, steps, built)
         self.model.eval().requires_grad_(requires_grad=False)
         length = training.config.max_seq_length
         rows = TextBytes(length, training=False, count=training.config.eval_sequences)
@@ -86,8 +90,8 @@ class ContinuouslyBatched(TrainedModel):
         ]  # fmt: skip
 
 
-def _trained(ctx: Context, steps: Steps, built: parts.Parts) -> float:
-    """Train for ``max_steps``, and return the log perplexity by the evaluation of trainings."""
+def _train(ctx: Context, steps: Steps, built: parts.Parts) -> None:
+    """Train for ``max_steps``."""
     prepare = preparation(ctx, steps)
     weights = [parameter for group in built.optimizer.param_groups for parameter in group["params"]]
     step = epoch = 0
@@ -102,6 +106,10 @@ def _trained(ctx: Context, steps: Steps, built: parts.Parts) -> float:
             if step == ctx.config.max_steps:
                 break
         epoch += 1
+
+
+def _log_perplexity(ctx: Context, steps: Steps, built: parts.Parts) -> float:
+    """Return the log perplexity by the evaluation of trainings."""
     marks = ctx.hooks.events(ctx.device)
     result = evaluate(ctx, steps, built.model, built.eval_data, marks, lambda: None)
     return steps.summarize(ctx, distributed.total(result.sums, ctx.device))["log_perplexity"]
