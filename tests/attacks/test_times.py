@@ -85,7 +85,8 @@ def consistent(finished: Finished) -> set[str]:
     """Return the pairs of figures for whose contradictions alone a run failed."""
     assert finished.code == 1, finished.out
     found = failed(finished)
-    assert {name for name, _ in found} == {"consistent"}, found
+    # A time that is wrong may also give a gain.
+    assert {name for name, _ in found} - {"vendor_factor"} == {"consistent"}, found
     return pairs(found)
 
 

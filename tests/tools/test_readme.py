@@ -241,7 +241,7 @@ def test_a_result_of_the_small_scale_is_not_counted_for_configs(tree: Path, runs
 @pytest.mark.parametrize(("width", "noted"), [(128, False), (96, True)])
 def test_a_config_changed_since_is_noted(tree: Path, runs: Path, capsys: Capture, width: int, noted: bool) -> None:
     trees.write_config(tree, "width = 128\n", "config_X9x1x1.py")
-    ran = {"key": "a", "deviations": {"width": [width, 64], "hook events": ["a", "b"]}}
+    ran = {"key": "a", "deviations": {"width": [width, 64], "variable A": ["a", "b"]}}
     file = publish(tree, run_of(runs / "run"))
     edit_results(file, vendor="acme", hardware="X9", scale="reference", fingerprint=ran)
     run_readme(capsys, tree, code=1)  # the README gives no reason for the width

@@ -37,7 +37,7 @@ def test_a_figure_is_added_by_its_declaration_and_the_trainer_that_measures_it(t
     file = tmp_path / "flagperf_driver/logged_step.py"
     before, place, after = file.read_text(encoding="utf-8").partition(PLACE)
     file.write_text(before + place + DECLARATION + after, encoding="utf-8")
-    code = f"import sys; sys.path[:0] = {[str(tmp_path), str(REPO)]}; from pathlib import Path; "
+    code = f"import sys; sys.path[:0] = {[str(tmp_path), *sys.path]}; from pathlib import Path; "
     code += f"from {__name__} import find; find(Path(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], stderr=subprocess.PIPE, check=False)
     assert done.returncode == 0, done.stderr.decode()
