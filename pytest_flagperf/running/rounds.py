@@ -102,7 +102,7 @@ class Rounds:
         A training that ends early is started again as --restarts allows; if it ends well, a segment of it is repeated
         if the plan has a replay.
         """
-        if plan.replay:
+        if "states" in plan.replay:
             plan = replace(plan, replay={"states": replay.place_of_states(plan, self._engine, folder)})
         plans, wait_s = [plan], None
         with ExitStack() as after_the_last:
@@ -122,7 +122,7 @@ class Rounds:
                     break
                 # A training that already continued on fewer hosts does not wait for the others again.
                 wait_s = self._restarts.wait_s if outcome.nnodes == plan.case.nnodes else 0.0
-        if plan.replay and outcome.ended_well:
+        if "states" in plan.replay and outcome.ended_well:
             replay.repeat(self._engine, plan, number, folder)
             outcome = store.measure_round(folder)
         for fault in outcome.struck:

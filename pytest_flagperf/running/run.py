@@ -212,14 +212,13 @@ class Run:
                 and not (settings.preflight == "check" and not selected.data_dir),
             ),
         )
-        repeats = kind_of(plan).converges and (settings.replay or self._is_repeatable(plan))
         return replace(
             plan,
             visible_devices=self._visible_devices or plan.visible_devices,
             price=settings.price,
             drill=split_faults(settings.drill),
             min_goodput=settings.min_goodput or self._goodput_goal(selected.suite),
-            replay={"states": ""} if repeats else {},
+            replay=self._replay_of(plan),
         )
 
     def _goodput_goal(self, suite: Suite) -> float | None:
@@ -272,23 +271,31 @@ class Run:
                 ]
             )
 
-    def _is_repeatable(self, plan: Plan) -> bool:
-        """Return True for a training with a vendor's code whose states a clean process can read."""
+    def _replay_of(self, plan: Plan) -> dict[str, str]:
+        """Return whether a training is repeated: with --replay, and with a vendor's code if its states have a place."""
         from .replay import runs_vendor_code
 
-        return runs_vendor_code(plan) and self._has_place_of_states(plan)
+        if self.settings.replay and kind_of(plan).converges:
+            return {"states": ""}
+        if not runs_vendor_code(plan):
+            return {}
+        problem = self._no_place_of_states(plan)
+        return {"missing": problem} if problem else {"states": ""}
 
-    def _has_place_of_states(self, plan: Plan) -> bool:
+    def _no_place_of_states(self, plan: Plan) -> str:
+        """Return why a clean process could not read the states of a training; empty if it can."""
         from .replay import place_of_states
 
-        asks = self.settings.engine in ENGINES  # other engines ask a training for no states
-        return asks and bool(place_of_states(plan, self.engine, self.directory.path / "case" / "round1"))
+        if self.settings.engine not in ENGINES:
+            return f"the engine {self.settings.engine} asks a training for no states"
+        place = place_of_states(plan, self.engine, self.directory.path / "case" / "round1")
+        return "" if place else "other hosts and containers need --set=checkpoint_dir=DIR for the states"
 
     def _check_replay(self, selected: Selected) -> None:
         """Raise Problems if the clean process of --replay could not read the states of the training."""
-        if self.plan(selected).replay and not self._has_place_of_states(self.plan(selected)):
-            written = self.settings.as_written("replay")
-            raise Problems([f"{written}: other hosts and containers need --set=checkpoint_dir=DIR for the states"])
+        plan = self.plan(selected)
+        if "states" in plan.replay and (problem := self._no_place_of_states(plan)):
+            raise Problems([f"{self.settings.as_written('replay')}: {problem}"])
 
     def _check_drill(self, selected: Selected) -> None:
         """Raise Problems if no fault could strike a training that --drill asks for."""

@@ -294,7 +294,7 @@ class RoundOrders:
             "clear_caches": options.clear_caches,
             "show": self.agents.is_noted and has_subscriber("log"),  # send every line of the ranks' logs
             "vendor_code": any(addition.runs_code for addition in plan.additions),
-            "saves_states": bool(plan.replay) and "segment" not in plan.replay and agent.noderank == 0,
+            "saves_states": "states" in plan.replay and "segment" not in plan.replay and agent.noderank == 0,
             "writable": [
                 *filter(None, map(plan.config.get, ("checkpoint_dir", "weights_dir"))),
                 *filter(None, [plan.replay.get("states")]),

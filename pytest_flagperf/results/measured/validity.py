@@ -23,7 +23,8 @@ from . import busy
 from .phases import Phase
 
 THROTTLED, GAP, SEED, BUSY, VENDOR_CODE = "throttled", "gap", "seed", "busy", "vendor_code"
-NOT_CONFINED, RESTARTED, UNREACHABLE, POWER = "not_confined", "restarted", "unreachable", "power"
+NOT_CONFINED, NOT_REPEATED = "not_confined", "not_repeated"
+RESTARTED, UNREACHABLE, POWER = "restarted", "unreachable", "power"
 WARNINGS: Mapping[str, str] = {
     THROTTLED: "a device was slowed down by heat, power brakes or a similar reason in 1 % of the training or more",
     POWER: "a device reported a power of less than 10 W in the training, or of more than 1.3 times its limit",
@@ -36,6 +37,7 @@ WARNINGS: Mapping[str, str] = {
     SEED: "an earlier round of the case had the same seed",
     VENDOR_CODE: "a rank reported a replaced step or hook that is not in the plan, or did not report one of the plan's",
     NOT_CONFINED: "a kernel could not confine ranks with vendor code",
+    NOT_REPEATED: "no clean process could read the states of a training with vendor code",
     RESTARTED: "the training was started several times, so that its throughputs are not those of one process",
     BUSY: "a rank waited for a core in 8 % of the training or measurement or more while processes outside the round "
     "used the cores, or the hypervisor gave 5 % of the cores' working time to other machines",

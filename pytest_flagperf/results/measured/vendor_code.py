@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flagperf_driver.node.logs.ranklog import RankLog
-from pytest_flagperf.results.measured.validity import NOT_CONFINED, VENDOR_CODE, ValidityWarning
+from pytest_flagperf.results.measured.validity import NOT_CONFINED, NOT_REPEATED, VENDOR_CODE, ValidityWarning
 from pytest_flagperf.stored.layout import host_of
 from pytest_flagperf.stored.plan import KNOWN_PROBLEM, StoredPlan
 
@@ -71,6 +71,14 @@ def confinement(
     if names(plan.fingerprint):
         return [ValidityWarning(NOT_CONFINED, sentence) for sentence in sentences], []
     return [], sentences
+
+
+def not_repeated(plan: StoredPlan) -> Iterator[ValidityWarning]:
+    """Yield a warning if the vendor's code needs a replay that the training could not have."""
+    if reason := plan.replay.get("missing"):
+        yield ValidityWarning(
+            NOT_REPEATED, f"no clean process repeated a part of it without the vendor's code: {reason}"
+        )
 
 
 def _of_rank(log: RankLog) -> Iterator[str]:

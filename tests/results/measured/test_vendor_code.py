@@ -22,7 +22,7 @@ from pytest_flagperf.results.measured.vendor_code import names, phrase
 from pytest_flagperf.results.tables import columns, store
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf_page import page
-from tests.helpers.results_help import recorded, replay_dir
+from tests.helpers.results_help import edit_json, recorded, replay_dir
 from tests.helpers.stored_runs import add_case
 from tests.helpers.trees import tree, write
 from tests.plan.test_adaptation import CASE, OWN
@@ -118,6 +118,14 @@ def test_unconfined_ranks_are_a_warning_only_with_vendor_code(tmp_path: Path, re
     assert before.validity_warnings == ()
     texts = [warning.sentence for warning in after.validity_warnings] or set(after.warnings) - set(before.warnings)
     assert [text.partition(": ")[2] for text in texts] == [sentence]
+
+
+def test_a_training_that_no_clean_process_could_repeat_has_a_warning(tmp_path: Path) -> None:
+    (round_dir,) = stored(tmp_path, "vendor_code").glob("*/round*")
+    edit_json(round_dir / "plan.json", replay={"missing": "other hosts need --set=checkpoint_dir=DIR"})
+    (warning,) = measure(round_dir).validity_warnings
+    assert warning.kind == "not_repeated"
+    assert warning.sentence.endswith("code: other hosts need --set=checkpoint_dir=DIR")
 
 
 def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
