@@ -112,6 +112,8 @@ class Kind:
     """Whether cases at the reference scale need data and a config of the vendor."""
     judged: ClassVar[tuple[str, ...]] = ()
     """The figures that are judged against earlier rounds, if suites declare none."""
+    judged_at_points: ClassVar[tuple[str, ...]] = ()
+    """The figures of which each point has a baseline of its own, such as "device_rate at 4 at once"."""
     main: ClassVar[str] = ""
     """The one of these figures that is shown where only one is."""
     criteria: ClassVar[tuple[Criterion, ...]] = ()

@@ -34,6 +34,7 @@ class ServingKind(MeasurementKind):
     table = ServingTable
     program = "run_serving.py"
     framework = "pytorch"
+    judged_at_points = ("device_rate", "ttft_p50")
     generates = True
     needs_config = True
     criteria: ClassVar[tuple[Criterion, ...]] = (

@@ -15,6 +15,8 @@ from pytest_flagperf.kind import kind_named
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import Outcome
+from pytest_flagperf.results.comparing import baselines
+from pytest_flagperf.results.comparing.baselines import Accepted
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.settings import Settings
 from pytest_flagperf_serving.tables import mark
@@ -42,6 +44,21 @@ def outcome(right: float = 1.0, **more: Any) -> Outcome:
         limits = {"server_token_limit_s": 0.02, "interactive_token_limit_s": 0.0125}
         points.append(MeasuredPoint(f"{users} at once", {"concurrency": users}, {**rates, **times}, facts=limits))
     return outcome_of(points, **more)
+
+
+def test_each_concurrency_is_judged_against_its_own_baseline() -> None:
+    """The best concurrency is as fast as ever, and a smaller one is not."""
+    accepted = baselines.accept(CaseResult("m:engine:CPU:1:1:1", (outcome(),), {}), [], Accepted("a", "b"))
+    assert {f"device_rate at {users} at once" for users in (1, 2, 4)} < accepted.metrics.keys()
+    assert all(one.ok for one in baselines.judge([outcome()], accepted))
+    new = outcome()
+    slower = [replace(one, figures={**one.figures, "device_rate": 120.0}) for one in new.points if one.name[0] == "2"]
+    points = tuple(slower[0] if one.name == slower[0].name else one for one in new.points)
+    (failed,) = [one for one in baselines.judge([replace(new, points=points)], accepted) if not one.ok]
+    assert failed.name == "baseline device_rate at 2 at once"
+    assert failed.sentence.startswith("device_rate at 2 at once is 120 tokens/s (1 round), 33.3 % below the baseline's")
+    other = [one for one in baselines.judge([replace(new, points=points[:-1])], accepted) if not one.ok][-1]
+    assert other.sentence.startswith("ttft_p50 at 4 at once is missing")
 
 
 def test_a_case_uses_the_devices_and_the_environment_of_pytorch() -> None:

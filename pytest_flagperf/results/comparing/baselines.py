@@ -22,7 +22,7 @@ from pytest_flagperf.results.figures.noise import Judgement, Level, Noise
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured import marks
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import AT, Outcome
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, files
@@ -179,11 +179,10 @@ def _judged(
         return verdict(
             True, "not judged", expected, f"{name} is not judged: no valid round", warning=True, judged=False
         )
-    measured = [metric for outcome in outcomes for metric in outcome.metrics]
     if not values:
-        hint = near(name, {metric.name for metric in measured})
+        hint = near(name, {metric.name for outcome in outcomes for metric in outcome.metrics})
         return verdict(False, "missing", expected, f"{name} is missing, expected {expected} ({baseline.source}){hint}")
-    units = {metric.unit for metric in measured if metric.name == name}
+    units = {metric.unit for outcome in outcomes if (metric := outcome.metric(name)) is not None}
     if figure.unit not in units:
         got = " and ".join(sorted(units))
         sentence = f"{name} is measured in {got!r}, but in {figure.unit!r} in the baseline ({baseline.source})"
@@ -290,7 +289,7 @@ def accept(
     ``earlier``: the rounds of comparable runs, from which the noise is measured together with the case's own.
     """
     first = case.outcomes[0]
-    names = list(old.metrics) if old is not None else list(first.judged)
+    names = list(old.metrics) if old is not None else [*first.judged, *_of_points(first)]
     kept = old.metrics if old is not None and keep_bounds else {}
     figures = {name: _figure(name, case.outcomes, earlier, kept.get(name)) for name in names}
     return Baseline(
@@ -301,6 +300,12 @@ def accept(
         fingerprint=first.fingerprint,
         machine=first.machine,
     )
+
+
+def _of_points(outcome: Outcome) -> list[str]:
+    """Return the figures of points that are judged, each by its own baseline."""
+    figures = [figure for figure in outcome.figures if figure.name in kind_of(outcome).judged_at_points]
+    return [f"{one.name}{AT}{point.name}" for point in outcome.points for one in figures if one.over in point.values]
 
 
 def _figure(

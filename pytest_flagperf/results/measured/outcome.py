@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ __all__ = ["SCHEMA", "Evaluation", "MetricValue", "Outcome", "Step", "Target"]
 
 SCHEMA = 1
 UNREADABLE = "unreadable"
+AT = " at "
+"""Between the name of a figure and that of its point."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,15 @@ class Outcome(PlannedRound, LoggedRound):
         return self.figures[0].unit if self.figures else f"{self.sample_unit}/s"
 
     def metric(self, name: str) -> MetricValue | None:
-        return next((metric for metric in self.metrics if metric.name == name), None)
+        """Return a metric; "device_rate at 4 at once" is a figure of the point "4 at once"."""
+        return next((metric for metric in (*self.metrics, *self._of_point(name)) if metric.name == name), None)
+
+    def _of_point(self, name: str) -> Iterator[MetricValue]:
+        own, _, place = name.partition(AT)
+        for point in self.points:
+            for figure in self.figures if point.name == place and own in point.figures else ():
+                if figure.name == own:
+                    yield MetricValue(name, point.figures[own], figure.unit, figure.direction, place)
 
     def value(self, name: str) -> float | None:
         metric = self.metric(name)
