@@ -3,7 +3,6 @@
 import json
 import mmap
 import os
-import subprocess
 import sys
 import textwrap
 import time
@@ -127,7 +126,7 @@ def test_ranks_name_their_threads_but_do_not_change_the_kernel(short_tmpdir: Pat
         result = {"name": open(name).read().strip()}
         ended.set()
         for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/sys/fs/setting",
-                     "/proc/1/mem"):
+                     "/proc/%d/mem" % os.getppid()):
             try:
                 os.close(os.open(path, os.O_RDWR))
                 result[path] = "open"
@@ -139,60 +138,8 @@ def test_ranks_name_their_threads_but_do_not_change_the_kernel(short_tmpdir: Pat
         train(1, 3)
     """
     patch = f"exec({textwrap.dedent(mounted_below)!r})" if os.geteuid() == 0 else "pass"
-    assert found(tmp_path, program, patch=patch) == {"name": "named", "/proc/sys/fs/setting": "not found"}
-
-
-REACH = """
-    import json
-    reached = []
-
-    def attempt(name, call):
-        try:
-            call()
-            reached.append(name)
-        except (OSError, IndexError):
-            pass
-
-    def others():
-        pids = filter(str.isdigit, os.listdir("/proc"))
-        return [pid for pid in pids if "agent" in open("/proc/%s/cmdline" % pid).read()]
-
-    attempt("times", lambda: os.utime("{file}", (1, 1)))
-    attempt("mode", lambda: os.chmod("{file}", 0o600))
-    attempt("agent", lambda: others()[0])
-    attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, {agent}, 5))
-    attempt("coredump_filter", lambda: open("/proc/{agent}/coredump_filter", "w").write("0x1"))
-    open("own", "w").close()
-    print(json.dumps({"reached": sorted(reached)}), flush=True)
-    train(1, 3)
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make namespaces in a program with threads")
-def test_a_rank_of_root_changes_no_file_that_it_reads_and_reaches_no_process(
-    short_tmpdir: Path, tmp_path: Path
-) -> None:
-    victim = subprocess.Popen([sys.executable, "-c", "input()  # agent"], stdin=subprocess.PIPE)
-    try:
-        file = tmp_path / "read"
-        file.write_text("")
-        program = REACH.replace("{file}", str(file)).replace("{agent}", str(victim.pid))
-        assert found(tmp_path / "1", program) == {"reached": []}
-        # The control: a process shares the namespaces of the host.
-        patch = "from flagperf_driver.node.confinement import namespaces; namespaces.are_missing = lambda: False"
-        reached = found(tmp_path / "2", program, patch=patch)["reached"]
-        assert reached == ["agent", "coredump_filter", "mode", "priority", "times"]
-        patch = "from flagperf_driver.node.confinement import namespaces; namespaces._SERVE = \"print('no mounts')\""
-        with Lab(tmp_path / "3", patch=patch) as lab:
-            lab.start("train(1, 3)", vendor_code=True)
-            lab.end()
-            reason = json.loads((lab.log_dir / "milestones.json").read_text())["not_confined"]
-            assert reason == "root's ranks get no namespaces: no mounts"
-            (warning,) = lab.of("warning")
-            assert "ranks have no namespaces" in warning["sentence"]
-    finally:
-        victim.kill()
-        victim.communicate()
+    expected = {} if os.geteuid() == 0 else {"/proc/sys/fs/setting": "not found"}
+    assert found(tmp_path, program, patch=patch) == {"name": "named", **expected}
 
 
 def test_a_kernel_without_landlock_is_reported(short_tmpdir: Path, tmp_path: Path) -> None:

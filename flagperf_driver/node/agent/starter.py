@@ -25,7 +25,7 @@ from flagperf_driver.heartbeat import INIT, Heartbeat
 from flagperf_driver.node import processes
 from flagperf_driver.node.agent import oom
 from flagperf_driver.node.agent.timer import now_ms
-from flagperf_driver.node.confinement import ConfinedThread, Permissions, namespaces, shared_memory
+from flagperf_driver.node.confinement import ConfinedThread, Permissions, shared_memory
 from flagperf_driver.node.folder import RANKS, SIGNALS, STARTER, STARTER_BEATS, FolderError, give_to_owner
 from flagperf_driver.node.sampling import topology
 from flagperf_driver.node.temporary import Temporary
@@ -33,7 +33,6 @@ from flagperf_driver.rank_process import RankProcess
 
 Report = Mapping[str, Any]
 ALL = -1  # in the place of a rank
-_OPEN = "ranks have no namespaces: they may change times and modes of this user's files, and reach the user's processes"
 _TICK_S = 0.1
 
 
@@ -45,7 +44,6 @@ class Starter:
         self._folder = folder
         self._reaper = reaper
         self._temporary: Temporary | None = None
-        self._confined: ConfinedThread | None = None
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._reports: list[Report] = []
         self._memory_cause = partial(oom.cause, oom.count(), orders.limits_memory)
@@ -63,10 +61,8 @@ class Starter:
             self._report("not_started", rank=self._orders.ranks[0].rank, problem=str(error))
             return
         self._reaper.guard_folder(temporary.path)
-        confined = self._confined = ConfinedThread(self._permissions(temporary))
+        confined = ConfinedThread(self._permissions(temporary))
         self._report("confined", problem=confined.problem)
-        if self._orders.vendor_code and confined.first is None and namespaces.are_missing():
-            self._report("warning", sentence=_OPEN)
         for rank in self._orders.ranks:
             try:
                 self._start(rank, temporary, confined)
@@ -103,8 +99,6 @@ class Starter:
 
     def close(self) -> None:
         """Remove the ranks' temporary folder, after the end of all processes."""
-        if self._confined is not None:
-            self._confined.end()
         temporary = self._temporary
         if temporary is not None and not temporary.remove():
             self._report("warning", sentence=f"the ranks' temporary folder {temporary.path} could not be removed")
