@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -28,6 +28,10 @@ from tests.helpers.plugin_packages import Site
 from tests.helpers.trees import tree, write, write_config, write_suite, write_vendor
 
 Install = Callable[..., Path]
+
+
+def plan_of(case: Case, **more: Any) -> Any:
+    return SimpleNamespace(case=case, further_suite="", replay={}, vendor="acme", **more)
 
 
 ROOT = """
@@ -153,7 +157,7 @@ def test_hosts_get_a_vendor_of_another_root(tmp_path: Path, how: str, monkeypatc
     catalog = scan(settings, {})
     case = Case.parse("toy:pytorch:X9:1:8:1")
     assert catalog.find(case, "acme", "reference") is not None
-    plan = cast("Any", SimpleNamespace(case=case, further_suite="", vendor="acme"))
+    plan = plan_of(case)
     code = Environments(settings, catalog).code(plan)
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(code.archive))) as archive:
         names = {name for name in archive.getnames() if name.startswith("vendors/")}
@@ -177,7 +181,7 @@ def test_builds_are_listed_with_size_and_how_to_build_less(tmp_path: Path, monke
     )
     monkeypatch.setattr(environments_module, "runtimes", lambda: {"venv": fake})
     cases = [Case.parse(f"toy:{name}:X9:1:{cards}:1") for name in ("pytorch", "slow") for cards in (1, 8)]
-    plans = [cast("Any", SimpleNamespace(case=case, further_suite="", vendor="acme", runtime="venv")) for case in cases]
+    plans = [plan_of(case, runtime="venv") for case in cases]
     assert environments.to_build(plans, LocalHost()) == [
         "to build first: 2 environments: pytorch (75 packages of 3,032 MB), slow (2 packages of unknown size)",
         '-k "toy and pytorch" needs only the first of them',
@@ -194,14 +198,7 @@ def test_a_package_of_another_version_is_reported_once(
     plans = []
     for model in ("toy", "two"):
         write(write_suite(tmp_path, model), "requirements.txt", "frame==1\n")
-        plans.append(
-            cast(
-                "Any",
-                SimpleNamespace(
-                    case=Case.parse(f"{model}:pytorch:X9:1:1:1"), further_suite="", vendor="acme", runtime="host"
-                ),
-            )
-        )
+        plans.append(plan_of(Case.parse(f"{model}:pytorch:X9:1:1:1"), runtime="host"))
     site = Interpreter("/site/python", other_versions=(Deviation("frame", "2", "==1"), Deviation("grid", "3", "<3")))
     fake: Any = SimpleNamespace(
         takes_python=True, uses_images=False,
@@ -240,7 +237,7 @@ def test_a_look_asks_a_python_once_for_the_packages_of_all_cases(
     for model, package in (("toy", "frame==1"), ("two", "grid<3")):
         write(write_suite(tmp_path, model), "requirements.txt", f"{package}\n")
         case = Case.parse(f"{model}:pytorch:X9:1:1:1")
-        plans.append(cast("Any", SimpleNamespace(case=case, further_suite="", vendor="acme", runtime="host")))
+        plans.append(plan_of(case, runtime="host"))
     monkeypatch.setattr(host_runtime, "ask", ask)
     environments = Environments(read_settings({"python": "/site/python"}, tmp_path), tree(tmp_path))
     warnings = environments.warnings(plans, [LocalHost()])
@@ -268,9 +265,7 @@ def test_a_start_waits_for_hosts_that_do_not_answer_and_for_no_other_problem(
     monkeypatch.setattr(environments_module, "runtimes", lambda: {"host": fake})
     monkeypatch.setattr(host_module, "call_module", fail)
     environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
-    plan: Any = SimpleNamespace(
-        case=Case.parse("toy:pytorch:X9:1:1:1"), further_suite="", vendor="acme", runtime="host", shape=Shape(1, 1)
-    )
+    plan = plan_of(Case.parse("toy:pytorch:X9:1:1:1"), runtime="host", shape=Shape(1, 1))
     with pytest.raises(Problems) as raised:
         environments.interpreters(plan, [LocalHost()])
     assert type(raised.value) is kind
@@ -288,6 +283,6 @@ def test_a_dangling_link_is_reported(tmp_path: Path) -> None:
     link = tmp_path / "vendors" / "acme" / "samples"
     link.symlink_to("nowhere")
     environments = Environments(read_settings({}, tmp_path), catalog)
-    plan = cast("Any", SimpleNamespace(case=Case.parse("toy:pytorch:X9:1:8:1"), further_suite="", vendor="acme"))
+    plan = plan_of(Case.parse("toy:pytorch:X9:1:8:1"))
     with pytest.raises(Problems, match=f"^{link}: No such file or directory; the whole folder is copied to the hosts$"):
         environments.code(plan)

@@ -69,7 +69,7 @@ def test_every_verdict_and_every_file_of_a_run_has_a_meaning(outcomes: list[Outc
     constants = {
         name for name in vars(layout) if name[0].isupper() and name.isupper() and isinstance(getattr(layout, name), str)
     }
-    parts = {"VERDICTS", "ONE_CARD", "ALL_CARDS", "LIVE", "LIVE_SUFFIX", "CONTROLLER", "FETCHED"}  # of names
+    parts = {"VERDICTS", "ONE_CARD", "ALL_CARDS", "LIVE", "LIVE_SUFFIX", "CONTROLLER", "FETCHED", "WEIGHTS"}  # of names
     assert {name for name in constants - parts if getattr(layout, name) not in described} == set()
 
 

@@ -64,7 +64,7 @@ def test_every_option_has_a_help_a_name_of_its_own_and_its_place() -> None:
     assert len({option.key for option in OPTIONS}) == len(OPTIONS)
     assert {option.group for option in COMMAND_LINE_OPTIONS} == set(GROUPS)
     assert {option.group for option in OPTIONS} == {*GROUPS, SITE}
-    assert len(COMMAND_LINE_OPTIONS) <= 29
+    assert len(COMMAND_LINE_OPTIONS) <= 30
     assert {option.name for option in OPTIONS if option.group == SITE} == {
         "lease", "lease-time", "bind", "shm-size", "clear-caches", "sample", "pip-source", "container-opt",
         "baselines", "restart-wait", "fewest-hosts",

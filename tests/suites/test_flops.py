@@ -15,7 +15,7 @@ from tests.suites.programs import Results
 HERE = Path(__file__).parent
 CATALOG = Catalog.scan([HERE.parents[1]])
 SUITES = [suite for suite in CATALOG.trainings.values() if suite.framework == "pytorch"]
-OTHERS = [suite for suite in CATALOG.suites.values() if suite.framework != "pytorch"]
+OTHERS = [suite for suite in CATALOG.trainings.values() if suite.framework != "pytorch"]
 SCALES = [(suite.path, scale) for suite in SUITES for scale in suite.scales.values()]
 IDS = [f"{path.parent.name}-{scale.name}" for path, scale in SCALES]
 WITHIN = 5e-4

@@ -100,6 +100,7 @@ def test_the_energy_of_a_token_is_that_of_the_samples_of_the_point(tmp_path: Pat
         (gzip.compress(b"{}\n"), "point"),
         (gzip.compress(b'{"point": "a", "begin_s": 1, "seconds": 1, "limits": ""}\n[]\n'), ":2: "),
     ],
+    ids=["no archive", "no JSON", "no point", "no object"],
 )
 def test_another_file_is_refused(content: bytes, problem: str, tmp_path: Path) -> None:
     (tmp_path / "rank0.a.requests.jsonl.gz").write_bytes(content)

@@ -202,7 +202,7 @@ def test_accelerators_are_those_that_the_kernel_has(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         for name, text in {"vendor": vendor, "device": device, "class": kind}.items():
             (folder / name).write_text(f"0x{text}\n")
-    assert host_counters.accelerators(str(tmp_path)) == "1 x 19e5:d802, 2 x 10de:2330"
+    assert host_counters.accelerators(str(tmp_path)) == "2 x 10de:2330, 1 x 19e5:d802"
     assert host_counters.accelerators(str(tmp_path / "none")) == ""
 
 
