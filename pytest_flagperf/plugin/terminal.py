@@ -90,7 +90,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
     # The header has the reasons of cases that cannot run.
     if run is not None and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not run.requested:
         _show_hints(run, terminalreporter, config)
-    if run is None or not run.requested or run.settings.starts_nothing:
+    if run is None or is_worker(config) or not run.requested or run.settings.starts_nothing:
         return
     from pytest_flagperf.report.terminal.summary import UNLIMITED
 

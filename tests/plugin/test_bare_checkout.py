@@ -24,7 +24,7 @@ class Bare:
 
     def __init__(self, toy: Toy) -> None:
         self.toy = toy
-        for name in ("pytest_flagperf", "flagperf_driver"):
+        for name in ("pytest_flagperf", "flagperf_driver", "packages", "pyproject.toml"):
             (toy.root / name).symlink_to(REPO / name)
         shutil.copy(REPO / "conftest.py", toy.root)
 
