@@ -153,7 +153,7 @@ def _remarks(summaries: Sequence[CaseSummary]) -> Iterator[str]:
 
 def _peaks(cases: Sequence[CaseResult]) -> Iterator[str]:
     """Yield of which peaks the cases' MFU are: declared ones, which the run may have measured too."""
-    measured = [outcome for case in cases for outcome in case.outcomes]
+    measured = [outcome for case in cases for outcome in case.outcomes if outcome.points]
     by_peak: dict[str, list[str]] = {}
     for case in cases:
         if case.median("mfu") is not None and (work := work_of(case.outcomes)):
