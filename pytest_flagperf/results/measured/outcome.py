@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -237,14 +238,14 @@ class Outcome(PlannedRound, LoggedRound):
 
     def metric(self, name: str) -> MetricValue | None:
         """Return a metric; "device_rate at 4 at once" is a figure of the point "4 at once"."""
-        return next((metric for metric in (*self.metrics, *self._of_point(name)) if metric.name == name), None)
+        return next((metric for metric in chain(self.metrics, self._of_point(name)) if metric.name == name), None)
 
     def _of_point(self, name: str) -> Iterator[MetricValue]:
-        own, _, place = name.partition(AT)
-        for point in self.points:
-            for figure in self.figures if point.name == place and own in point.figures else ():
-                if figure.name == own:
-                    yield MetricValue(name, point.figures[own], figure.unit, figure.direction, place)
+        own, at, place = name.partition(AT)
+        point = next((one for one in self.points if one.name == place), None) if at else None
+        figure = next((one for one in self.figures if one.name == own), None) if point else None
+        if point and figure and own in point.figures:
+            yield MetricValue(name, point.figures[own], figure.unit, figure.direction, place)
 
     def value(self, name: str) -> float | None:
         metric = self.metric(name)
