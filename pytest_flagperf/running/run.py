@@ -185,10 +185,13 @@ class Run:
         plans = ((one, self._own_plan(one)) for one in chosen if one.suite.case_key)
         return {one: source for one, plan in plans if (source := kind_of(plan).source(plan, chosen)) is not None}
 
+    @cached_property
+    def _suites(self) -> set[Suite]:
+        return {one.suite for one in runnable(self.requested)}
+
     def _settings_for(self, suite: Suite) -> Sequence[str]:
         """Return --set without the keys that only suites of other kinds have, if the run has such a suite."""
-        suites = {one.suite for one in runnable(self.requested)}
-        others = {key for one in suites if one.kind != suite.kind for key in self._keys_of(one)}
+        others = {key for one in self._suites if one.kind != suite.kind for key in self._keys_of(one)}
         others -= self._keys_of(suite)
         return [item for item in self.settings.set if item.partition("=")[0] not in others]
 
@@ -212,18 +215,15 @@ class Run:
                 and not (settings.preflight == "check" and not selected.data_dir),
             ),
         )
+        goal = selected.suite.goal if settings.restarts or settings.drill else None
         return replace(
             plan,
             visible_devices=self._visible_devices or plan.visible_devices,
             price=settings.price,
             drill=split_faults(settings.drill),
-            min_goodput=settings.min_goodput or self._goodput_goal(selected.suite),
+            min_goodput=settings.min_goodput or (goal.min_goodput if goal else None),
             replay=self._replay_of(plan),
         )
-
-    def _goodput_goal(self, suite: Suite) -> float | None:
-        asked = self.settings.restarts or self.settings.drill
-        return suite.goal.min_goodput if asked and suite.goal else None
 
     def _runtime(self, selected: Selected) -> str:
         """Return the runtime that provides the Python of a case's ranks."""
