@@ -22,6 +22,7 @@ from pytest_flagperf.kind import kind_of
 from pytest_flagperf.plan import Plan, clean_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note
+from pytest_flagperf.results.measured import vendor_code
 from pytest_flagperf.results.measured.replay import records
 from pytest_flagperf.runtime import runtimes
 from pytest_flagperf.stored import FormatError, files, layout
@@ -39,9 +40,8 @@ class Segment:
 
 def runs_vendor_code(plan: Plan) -> bool:
     """Return True if a vendor's code runs in the ranks of a training, which is then repeated without it."""
-    code = ("step", "hook", "module", "extension", "package", "variable", "command")
     return kind_of(plan).converges and any(
-        addition.runs_code and addition.name.partition(" ")[0] in code for addition in plan.additions
+        addition.runs_code and addition.name.partition(" ")[0] in vendor_code.KINDS for addition in plan.additions
     )
 
 
