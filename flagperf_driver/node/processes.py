@@ -61,6 +61,12 @@ def spawn(
     return child
 
 
+def spawn_problem(error: Exception, program: str) -> str:
+    """Return why a program was not started, and the file that the error is about."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return "{}: {}".format(getattr(error, "filename", None) or program, reason)
+
+
 def allow_descriptors(needed: int = _MOST_FILES) -> int:
     """Let this process and its children open so many files; return how many of them they may open.
 

@@ -75,9 +75,7 @@ class Container:
             self._make_files()
             self._child = processes.spawn(self._argv, self._env, str(self._folder.path), self._log)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            problem = "{}: {}".format(getattr(error, "filename", None) or self._argv[0], reason)
-            self._fail(f"could not be started: {problem}")
+            self._fail(f"could not be started: {processes.spawn_problem(error, self._argv[0])}")
             return
         self._reaper.guard(self._child.pid)
         self._folder.note(f"{self._name}: pid {self._child.pid}")

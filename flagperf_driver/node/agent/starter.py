@@ -67,9 +67,7 @@ class Starter:
             try:
                 self._start(rank, temporary, confined)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                reason = getattr(error, "strerror", None) or str(error)
-                problem = "{}: {}".format(getattr(error, "filename", None) or rank.argv[0], reason)
-                self._report("not_started", rank=rank.rank, problem=problem)
+                self._report("not_started", rank=rank.rank, problem=processes.spawn_problem(error, rank.argv[0]))
                 return
 
     def reports(self) -> Sequence[Report]:
