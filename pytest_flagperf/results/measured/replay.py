@@ -54,7 +54,6 @@ class Replay:
     """The first log point with another loss; None if all are equal bit by bit."""
     step_time: float | None = None
     """The median seconds of a repeated step."""
-    seconds: float = 0.0
 
 
 def read(round_dir: Path, plan: StoredPlan) -> Replay | None:
@@ -109,7 +108,6 @@ def of_record(found: Mapping[str, Any], logged: Mapping[int, float], precision: 
         first_loss=next((f"step {step}" for step, own, _ in found["losses"] if logged.get(step) != own), None),
         first_unequal=None if unequal is None else f"{_name(unequal[1])} of rank {unequal[0]}",
         step_time=found["step_time"],
-        seconds=number(found["seconds"]),
     )
 
 
