@@ -82,19 +82,18 @@ def _hide_passwords(metadata: dict[str, object]) -> None:
 
 
 def write_pages(run: Run, config: pytest.Config) -> None:
-    """Write the pages into the run directory, except the one that pytest-html writes there."""
+    """Write the pages into the run directory; pytest-html may write one of them itself."""
     if run.records.results is None:
         return
     from pytest_flagperf import stored
 
     html_path = expanded(config.getoption("htmlpath", None)) if config.pluginmanager.has_plugin("html") else None
-    folder = run.directory.path
     for plugin, page in pages():
-        own = folder / f"{page.name}.html"
+        own = run.directory.path / f"{page.name}.html"
         if html_path is not None and html_path.resolve() == own.resolve():
             continue
         try:
-            stored.write_text(own, guard(plugin, "standalone()", partial(page.standalone, folder, own)))
+            stored.write_text(own, guard(plugin, "standalone()", partial(page.standalone, own.parent, own)))
         except stored.WriteError as error:
             run.records.write_errors.append(error)
         except Problems as error:
