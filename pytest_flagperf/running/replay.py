@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,21 @@ def place_of_states(plan: Plan, engine: Engine, folder: Path) -> str:
     return str(folder.absolute().with_name(f"{folder.name}.states")) if own else ""
 
 
+@contextmanager
+def with_states(plan: Plan, engine: Engine, folder: Path) -> Iterator[Plan]:
+    """Give a training that is repeated a folder for its states, which is removed whatever becomes of the training."""
+    if "states" not in plan.replay:
+        yield plan
+        return
+    states = place_of_states(plan, engine, folder)
+    try:
+        yield replace(plan, replay={"states": states})
+    finally:
+        shutil.rmtree(states, ignore_errors=True)
+
+
 def repeat(engine: Engine, plan: Plan, number: int, folder: Path) -> None:
     """Repeat a segment of a round's training in a folder beside it; a problem leaves no record there."""
-    states = Path(plan.replay["states"])
     try:
         segment = draw(folder)
         note("line", text=f"{plan.case} round {number}: repeating the steps {segment.first + 1} to {segment.last}")
@@ -64,8 +77,6 @@ def repeat(engine: Engine, plan: Plan, number: int, folder: Path) -> None:
         engine.run(clean_plan(plan, given), number, folder.with_name(layout.replay_folder(folder.name)), None)
     except (FormatError, Problems) as error:
         note("line", text=f"{plan.case} round {number}: not repeated: {error}")
-    finally:
-        shutil.rmtree(states, ignore_errors=True)
 
 
 def draw(folder: Path) -> Segment:

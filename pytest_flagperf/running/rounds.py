@@ -6,7 +6,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from flagperf_driver.node.logs.samples import Samples
@@ -102,8 +101,17 @@ class Rounds:
         A training that ends early is started again as --restarts allows; if it ends well, a segment of it is repeated
         if the plan has a replay.
         """
-        if "states" in plan.replay:
-            plan = replace(plan, replay={"states": replay.place_of_states(plan, self._engine, folder)})
+        with replay.with_states(plan, self._engine, folder) as placed:
+            outcome = self._run_to_end(placed, number, folder)
+            if "states" in placed.replay and outcome.ended_well:
+                replay.repeat(self._engine, placed, number, folder)
+                outcome = store.measure_round(folder)
+        for fault in outcome.struck:
+            note("line", text=f"{plan.case} round {number}: drill: {fault.sentence}")
+        return outcome
+
+    def _run_to_end(self, plan: Plan, number: int, folder: Path) -> Outcome:
+        """Start a plan, and again while --restarts allows."""
         plans, wait_s = [plan], None
         with ExitStack() as after_the_last:
             for done in itertools.count():
@@ -122,11 +130,6 @@ class Rounds:
                     break
                 # A training that already continued on fewer hosts does not wait for the others again.
                 wait_s = self._restarts.wait_s if outcome.nnodes == plan.case.nnodes else 0.0
-        if "states" in plan.replay and outcome.ended_well:
-            replay.repeat(self._engine, plan, number, folder)
-            outcome = store.measure_round(folder)
-        for fault in outcome.struck:
-            note("line", text=f"{plan.case} round {number}: drill: {fault.sentence}")
         return outcome
 
     def _run_once(

@@ -1,6 +1,7 @@
 """The states that a training saves for its replay, the drawn segment, and the plan of the clean process."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from flagperf_driver.node.agent.state_requests import StateRequests
 from flagperf_driver.training.saved_states import SavedStates
 from pytest_flagperf.case import Case
 from pytest_flagperf.plan import PlanRequest, clean_plan, make_plan, one_card_plan, short_plan
-from pytest_flagperf.running.replay import kept_segments, runs_vendor_code
+from pytest_flagperf.running.replay import kept_segments, runs_vendor_code, with_states
 from pytest_flagperf.stored import FormatError
 from tests.helpers.trees import tree, write
 
@@ -94,3 +95,9 @@ def test_the_clean_process_has_nothing_of_the_vendor_but_a_device_of_its_own(tmp
     assert own.device_module is None
     assert json.dumps(own.case_json(1, "/code")["replay"]) == json.dumps(segment)
     assert one_card_plan(plan).replay == short_plan(plan).replay == {}
+    engine: Any = None  # which a checkpoint_dir does not ask
+    kept = plan.with_values("a test", checkpoint_dir=str(tmp_path / "checkpoints"))
+    with suppress(KeyboardInterrupt), with_states(kept, engine, tmp_path / "run/case/round1") as own:
+        (states := Path(own.replay["states"])).mkdir(parents=True)
+        raise KeyboardInterrupt
+    assert (states.parent.is_dir(), states.exists()) == (True, False), "the training has left its states"
