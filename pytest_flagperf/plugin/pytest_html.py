@@ -14,6 +14,7 @@ from flagperf_driver import addresses
 from pytest_flagperf.hooks.plugins import Plugin, guard, named
 from pytest_flagperf.hooks.specs import Page
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.report.case_cell import CASE_HEADER, case_cell
 
 if TYPE_CHECKING:
     from pytest_flagperf.running.run import Run
@@ -51,16 +52,12 @@ class PageHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_header(self, cells: list[str]) -> None:
         """Add the column of the case, whose section has the figures."""
-        from pytest_flagperf.report.page import html
-
-        cells.insert(2, html.CASE_HEADER)
+        cells.insert(2, CASE_HEADER)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_table_row(self, report: Any, cells: list[str]) -> None:
         """Fill the column of the case."""
-        from pytest_flagperf.report.page import html
-
-        cells.insert(2, getattr(report, "flagperf", None) or html.case_cell())
+        cells.insert(2, getattr(report, "flagperf", None) or case_cell())
 
 
 def pages() -> list[tuple[Plugin, Page]]:

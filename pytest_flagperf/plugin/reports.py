@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_flagperf.progress import note
+from pytest_flagperf.report.case_cell import case_cell
 from pytest_flagperf.stored.layout import PAGE
 
 from .items import selected_of, takes_case
@@ -84,10 +85,8 @@ def _record_live(item: pytest.Item, report: pytest.TestReport, selected: Selecte
 
 def _attach_cell(item: pytest.Item, report: pytest.TestReport) -> None:
     """Attach the cell of the HTML page as plain text, which pytest-xdist can send."""
-    from pytest_flagperf.report.page import html
-
     outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
-    report.flagperf = html.case_cell(*[outcome.case for outcome in outcomes[:1]])  # type: ignore[attr-defined]
+    report.flagperf = case_cell(*[outcome.case for outcome in outcomes[:1]])  # type: ignore[attr-defined]
 
 
 def _add_case_and_logs(item: pytest.Item, report: pytest.TestReport, case: str) -> None:

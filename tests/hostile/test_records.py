@@ -19,7 +19,6 @@ from flagperf_driver import events, perflog
 from pytest_flagperf.commands import main as flagperf
 from pytest_flagperf.engines.agents.round_messages import Tracker
 from pytest_flagperf.progress import RoundProgress
-from pytest_flagperf.report.page import charts
 from pytest_flagperf.report.terminal.progress import progress_line
 from pytest_flagperf.report.terminal.summary import summarize_run
 from pytest_flagperf.results.measured.measure import measure
@@ -27,7 +26,7 @@ from pytest_flagperf.results.measured.outcome import UNREADABLE, Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import layout
-from pytest_flagperf_page import page
+from pytest_flagperf_page import chart_html, page
 from tests.helpers.results_help import replay_dir
 from tests.helpers.stored_runs import add_case, finish
 from tests.plugin.conftest import toy as toy  # a fixture
@@ -191,7 +190,7 @@ def test_a_record_nested_too_deeply_to_be_written_again_is_skipped(levels: int, 
 
 @pytest.mark.parametrize("value", [1.7976931348623157e308, -1.7976931348623157e308, 1e308])
 def test_the_largest_numbers_are_drawn(value: float) -> None:
-    assert charts.dumped([charts.rounded(value)])
+    assert chart_html.dumped([chart_html.rounded(value)])
 
 
 def _run_of_two(folder: Path) -> Path:

@@ -164,7 +164,7 @@ def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path:
     results.write_text("import pytest_flagperf.running.run\n")
     assert upward(results) == ["running"]
     running = tmp_path / "pytest_flagperf" / "running.py"
-    running.write_text("import pytest_flagperf.results, pytest_flagperf.report.page\n")
+    running.write_text("import pytest_flagperf.results, pytest_flagperf.report.charts\n")
     assert upward(running) == ["report"]
 
 

@@ -10,19 +10,19 @@ import pytest
 
 from pytest_flagperf.engines.agents import agents_engine
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.page.html import address
 from pytest_flagperf.stored import layout
+from pytest_flagperf_page.html import address
 from tests.helpers.stored_runs import run_of
 
 REPO = Path(__file__).resolve().parents[2]
 FOR_ROUNDS = "pytest_flagperf.runtime.docker.containers"
 """The module that only rounds import."""
-OF_PACKAGES = {"compare": "command", "slurm": "allocation", "watch": "command"}
+OF_PACKAGES = {"compare": "command", "page": "command", "slurm": "allocation", "watch": "command"}
 OURS = ("pytest_flagperf", "flagperf_driver", *(f"pytest_flagperf_{name}" for name in OF_PACKAGES), "planted")
 LACKING = """
 import builtins, os, pkgutil, signal, sys
 import pytest, flagperf_driver.node
-sys.path.append({folder!r})
+sys.path += [{folder!r}, "packages/page"]
 import_module = builtins.__import__
 modules = {{"fcntl", "grp", "pwd", "resource", "termios", "tty", "pty", "syslog", "posix", "curses", "readline"}}
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from markupsafe import escape
 
-from pytest_flagperf.report.page import charts, html
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.case_cell import case_cell
+from pytest_flagperf_page import chart_html, html
 from tests.helpers import many_cases
 from tests.helpers.reporting import report
 from tests.plugin.conftest import Toy, move_in
@@ -174,7 +176,7 @@ def test_what_pytest_html_does_by_itself_still_works(browser: Browser, page_of_t
         times = seen.page.locator("#results-table .col-duration").all_inner_texts()
         assert len(times) == 3
         assert seen.problems() == []
-    none, alpha = (str(escape(json.dumps(html.case_cell(case))[1:-1])) for case in ("", "alpha:plain:CPU:1:1:1"))
+    none, alpha = (str(escape(json.dumps(case_cell(case))[1:-1])) for case in ("", "alpha:plain:CPU:1:1:1"))
     changed = tmp_path / "report.html"
     changed.write_text(page_of_tests.read_text(encoding="utf-8").replace(none, alpha), encoding="utf-8")
     with shown(browser, changed) as seen:
@@ -249,7 +251,8 @@ def test_a_line_has_the_same_colour_in_all_charts(browser: Browser, tmp_path: Pa
     lines = [charts.ChartLine(f"device {number}", [0, 1, 2], [number, 1, 2]) for number in range(4)]
     made = [charts.Chart("Some", "time", "%", (lines[0], *lines[2:])), charts.Chart("All", "time", "W", tuple(lines))]
     path = tmp_path / "page.html"
-    path.write_text(f'{html.style()}<div class="flagperf">{charts.html(made)}</div>{html.script()}', encoding="utf-8")
+    text = f'{html.style()}<div class="flagperf">{chart_html.html(made)}</div>{html.script()}'
+    path.write_text(text, encoding="utf-8")
     with shown(browser, path) as seen:
         scroll_through(seen)
         marks = seen.page.locator(".u-legend .u-series:has(.u-marker)")

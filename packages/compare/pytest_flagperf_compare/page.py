@@ -12,14 +12,21 @@ from pathlib import Path
 
 from flagperf_driver.node.logs.samples import Samples
 from pytest_flagperf.kind import kind_of
-from pytest_flagperf.report.page import charts, sampled_charts, time_parts, trends
-from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
-from pytest_flagperf.report.page.charts import Chart
-from pytest_flagperf.report.page.html import (
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.case_cell import anchor
+from pytest_flagperf.report.charts import Chart
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.kinds import meaning
+from pytest_flagperf.results.figures.units import count, quantity
+from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf_page import chart_html, sampled_charts, time_parts, trends
+from pytest_flagperf_page.case_table import CaseLine, case_table, cell
+from pytest_flagperf_page.html import (
     Markup,
     Name,
     Number,
-    anchor,
     css_class,
     document,
     folded,
@@ -29,13 +36,7 @@ from pytest_flagperf.report.page.html import (
     state,
     table,
 )
-from pytest_flagperf.report.page.small_charts import POINTS, small
-from pytest_flagperf.results.figures import noise
-from pytest_flagperf.results.figures.kinds import meaning
-from pytest_flagperf.results.figures.units import count, quantity
-from pytest_flagperf.results.logs import monitors
-from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf_page.small_charts import POINTS, small
 
 from .case_table import BAD, GONE, UNDECIDED, CaseRow, limit
 from .comparison import Compared, certainty
@@ -238,7 +239,7 @@ def _scaling(page: ComparisonPage) -> str:
         for (title, unit), runs in groups.items()
         if any(len({cards for cards, _ in pairs}) > 2 for pairs in runs.values())
     ]
-    html = charts.html(chart and replace(chart, floor=0.0, summary="last") for chart in drawn)
+    html = chart_html.html(chart and replace(chart, floor=0.0, summary="last") for chart in drawn)
     return f"<h2>Scaling</h2>{html}" if html else ""
 
 
@@ -328,7 +329,7 @@ def _drawn(page: ComparisonPage, case: Compared) -> str:
     if sampled is None:
         about += "; without the charts of hosts and devices, because there are too many cases"
     title = case.row.old.kind.capitalize()
-    drawn = f"{charts.html(curves)}{charts.html(sampled or ())}{time_parts.html(dict(shown))}"
+    drawn = f"{chart_html.html(curves)}{chart_html.html(sampled or ())}{time_parts.html(dict(shown))}"
     return f"<h3>{title} <small>({about})</small></h3>{drawn}"
 
 
@@ -370,7 +371,7 @@ def _sampled(page: ComparisonPage, shown: Iterable[tuple[str, Outcome]], numbers
 def _number_of_lines(hosts: Mapping[str, Samples]) -> int:
     """Return the maximum number of lines in the five charts of devices and four charts of hosts."""
     devices = sum(len(samples.devices) for samples in hosts.values())
-    return 5 * min(devices, charts.MAX_LINES) + 4 * min(len(hosts), charts.MAX_LINES)
+    return 5 * min(devices, chart_html.MAX_LINES) + 4 * min(len(hosts), chart_html.MAX_LINES)
 
 
 def _combined(named: Sequence[tuple[str, Chart | None]]) -> Chart | None:

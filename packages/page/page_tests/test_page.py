@@ -14,7 +14,7 @@ from flagperf_driver.addresses import HIDDEN
 from flagperf_driver.node.sampling import devices
 from pytest_flagperf.commands import main
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
-from pytest_flagperf.report.page import html as pieces
+from pytest_flagperf.report.case_cell import case_cell
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
@@ -22,6 +22,7 @@ from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from pytest_flagperf.stored.round_dir import RoundFault
+from pytest_flagperf_page import html as pieces
 from pytest_flagperf_page import page
 from tests.helpers.results_help import NAMES, edit_json, recorded, with_metric
 from tests.helpers.stored_runs import INFO, add_case, faster, finish
@@ -306,7 +307,7 @@ def test_texts_of_logs_and_configs_do_not_become_markup(tmp_path: Path) -> None:
     assert "alert(" not in " ".join(data for data in parsed.data if not data.startswith("{"))
     for data in parsed.data:
         json.loads(data)
-    assert "img" not in ParsedPage(pieces.case_cell(HOSTILE)).tags
+    assert "img" not in ParsedPage(case_cell(HOSTILE)).tags
 
 
 def test_the_command_can_be_copied(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 
-from pytest_flagperf.report.page import charts
-from pytest_flagperf.report.page.charts import Bar
-from pytest_flagperf.report.page.html import Markup, Number, figures, folded, table
+from pytest_flagperf.report import charts
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.stored.plan import MAIN_THROUGHPUT
 
+from . import chart_html
+from .chart_html import Bar
+from .html import Markup, Number, figures, folded, table
 from .rows import Row
 
 _MAX_OPEN = 30
@@ -103,7 +104,7 @@ def _energy_cells(row: Row, joules: float, highest: float) -> tuple[str, ...]:
     per_watt = f"{quantity(1 / joules)} {row.unit} per W"
     return (
         row.linked,
-        Markup(f'<span class="bar">{charts.bar_of(joules / highest)}</span>'),
+        Markup(f'<span class="bar">{chart_html.bar_of(joules / highest)}</span>'),
         Number(quantity(joules, "J/sample")),
         Number(per_watt),
     )
@@ -124,7 +125,7 @@ def _median(row: Row) -> float:
 def scaling(rows: Sequence[Row]) -> str:
     """Return a chart and a table for each model with three numbers of cards, or with several on several machines."""
     groups = [(name, group) for name, group in _groups(rows, lambda row: row.same_work) if _is_scaled(group)]
-    drawn = charts.html(_speedup_chart(name, group) for name, group in groups)
+    drawn = chart_html.html(_speedup_chart(name, group) for name, group in groups)
     tables = "".join(_efficiencies(f"{name}: p_core [{group[0].unit}] (efficiency)", group) for name, group in groups)
     note = f"Speed-up: {SPEEDUP}. Efficiency: {EFFICIENCY}. The dotted line is the ideal."
     text = f'<p class="soft">{escape(note)}</p>'
@@ -163,7 +164,7 @@ def _speedup_chart(name: str, rows: Sequence[Row]) -> charts.Chart | None:
         fewest = min(by_cards)
         if len(by_cards) > 1 and by_cards[fewest]:
             points[machine] = [(cards, value / by_cards[fewest] * fewest) for cards, value in by_cards.items()]
-    return charts.speedup(f"{name}: speed-up", points)
+    return chart_html.speedup(f"{name}: speed-up", points)
 
 
 def _by_cards(rows: Sequence[Row]) -> Iterator[tuple[str, dict[int, float]]]:
@@ -182,7 +183,7 @@ def machines(rows: Sequence[Row]) -> str:
             bars = [
                 Bar(row.machine, _median(row), quantity(row.main.median, row.unit), row.link) for row in fastest_first
             ]
-            parts.append(f"<div><h3>{escape(title)}</h3>{charts.bars(bars)}</div>")
+            parts.append(f"<div><h3>{escape(title)}</h3>{chart_html.bars(bars)}</div>")
     if not parts:
         return ""
     return f'<h2 id="machines">Hardware comparison: p_core</h2><div class="charts">{"".join(parts)}</div>'

@@ -11,10 +11,11 @@ from pathlib import Path
 from flagperf_driver.layout import rank_log
 from pytest_flagperf.kind import kind_named
 from pytest_flagperf.printable import printable
-from pytest_flagperf.report.page.html import state
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import EXPECTED, FAILED, CaseResult
+
+from .html import state
 
 _FAILED_LOGS, _FAILED_LINES = 3, 40
 _MAX_LINE = 300

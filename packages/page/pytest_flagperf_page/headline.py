@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 
 from flagperf_driver.addresses import HIDDEN
-from pytest_flagperf.report.page.html import address, css_class, folded
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.marks import NOT_VALID
 from pytest_flagperf.results.tables.store import RunInfo
@@ -29,6 +28,7 @@ from pytest_flagperf.results.verdicts.case_result import (
 from pytest_flagperf.stored import layout
 
 from . import machine
+from .html import address, css_class, folded
 from .rows import Row
 
 _MAX_SHOWN = 10

@@ -8,9 +8,22 @@ from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
-from pytest_flagperf.report.page import charts, trends
-from pytest_flagperf.report.page.case_table import cell
-from pytest_flagperf.report.page.html import (
+from pytest_flagperf.results.comparing.comparable import config_differences
+from pytest_flagperf.results.comparing.stored_runs import NamedRounds, without_copies
+from pytest_flagperf.results.comparing.trend import Trend, short_commit
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf.results.figures.units import count
+from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.tables import store
+from pytest_flagperf.results.tables.store import RunInfo
+from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, summarize_case
+from pytest_flagperf.stored.layout import JUNIT, RESULTS, TABLE
+
+from . import chart_html, trends
+from .case_table import cell
+from .comparisons import machines, scaling
+from .headline import headline
+from .html import (
     Markup,
     Name,
     Number,
@@ -23,19 +36,6 @@ from pytest_flagperf.report.page.html import (
     state,
     table,
 )
-from pytest_flagperf.results.comparing.comparable import config_differences
-from pytest_flagperf.results.comparing.stored_runs import NamedRounds, without_copies
-from pytest_flagperf.results.comparing.trend import Trend, short_commit
-from pytest_flagperf.results.figures import noise
-from pytest_flagperf.results.figures.units import count
-from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.tables import store
-from pytest_flagperf.results.tables.store import RunInfo
-from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, summarize_case
-from pytest_flagperf.stored.layout import JUNIT, RESULTS, TABLE
-
-from .comparisons import machines, scaling
-from .headline import headline
 from .rows import RATES, Row, overview, row_of
 
 _MAX_SHOWN = 20
@@ -171,7 +171,7 @@ def _history(named: Iterable[tuple[str, Trend | None]]) -> str:
     sentences = [f"{name}: {text}" for name, trend in found for text in trend.sentences()[:1]]
     drawn = [(name, chart) for name, trend in found if (chart := trends.chart(trend)) is not None]
     titled = [replace(chart, title=f"{name}: {chart.title}") for name, chart in drawn]
-    text = f"{items(sentences)}{charts.html(titled)}"
+    text = f"{items(sentences)}{chart_html.html(titled)}"
     return f'<h2 id="history">History</h2>{text}' if text else ""
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from pytest_flagperf.report.page import charts
-from pytest_flagperf.report.page.charts import Bar
-from pytest_flagperf.report.page.html import Number, items, table
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.limits import COMPUTE, TOLERANCE, StepLimits, limits_of
 from pytest_flagperf.results.measured.outcome import Outcome
 
+from . import chart_html
+from .chart_html import Bar
+from .html import Number, items, table
 from .rows import Row
 
 _MOST_PICTURES = 30
@@ -69,7 +69,7 @@ def _bars(limits: StepLimits) -> str:
     times = {"measured": limits.work.seconds, **limits.times}
     if limits.operations is not None:
         times["bytes of the operations"] = limits.operations
-    return charts.bars([Bar(name, time, quantity(time, "s")) for name, time in times.items()])
+    return chart_html.bars([Bar(name, time, quantity(time, "s")) for name, time in times.items()])
 
 
 def _exceeded(row: Row, limits: StepLimits) -> list[str]:

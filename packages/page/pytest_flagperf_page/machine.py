@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 
-from pytest_flagperf.report.page.html import Markup, Name, table
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored.plan import EACH, StoredPlan, package_of
+
+from .html import Markup, Name, table
 
 Facts = Mapping[str, str]
 _OTHER_VERSIONS = "Other versions"

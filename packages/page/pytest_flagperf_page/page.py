@@ -15,24 +15,8 @@ from typing import Any
 from flagperf_driver.layout import rank_log
 from flagperf_driver.node.logs.samples import Samples
 from pytest_flagperf.kind import kind_of
-from pytest_flagperf.report.page import charts, sampled_charts, step_times, time_parts, trends
-from pytest_flagperf.report.page.html import (
-    Name,
-    Number,
-    address,
-    anchor,
-    css_class,
-    document,
-    figures,
-    folded,
-    items,
-    linked,
-    page_of,
-    script,
-    state,
-    style,
-    table,
-)
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.case_cell import anchor
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
 from pytest_flagperf.results.comparing.trend import Trend
@@ -51,10 +35,39 @@ from pytest_flagperf.stored.layout import OUTCOME, PLAN, round_folder
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir, case_folders, rounds_of
 
-from . import drawings, limits, machine, pairs, points, profile, sweeps
+from . import (
+    chart_html,
+    drawings,
+    limits,
+    machine,
+    pairs,
+    points,
+    profile,
+    sampled_charts,
+    step_times,
+    sweeps,
+    time_parts,
+    trends,
+)
 from .comparisons import comparisons
 from .failures import excerpts, failures, logs_shown
 from .headline import headline, machine_and_run
+from .html import (
+    Name,
+    Number,
+    address,
+    css_class,
+    document,
+    figures,
+    folded,
+    items,
+    linked,
+    page_of,
+    script,
+    state,
+    style,
+    table,
+)
 from .rows import RATES, Row, overview, row_of
 
 TARGET_BYTES = 2_500_000
@@ -90,7 +103,7 @@ class Detail:
     """The bytes that are read of a file of samples, and of all rank logs of a round; of longer files, parts."""
 
     def per_line(self, lines: int) -> int:
-        return max(min(self.points, self.samples // max(min(lines, charts.MAX_LINES), 1)), 24)
+        return max(min(self.points, self.samples // max(min(lines, chart_html.MAX_LINES), 1)), 24)
 
 
 def standalone(run_dir: Path, page: Path, problems: list[str] | None = None) -> str:
@@ -235,7 +248,7 @@ def _body(
     yield from _verdicts(case, _warnings(summary, rounds))
     per_line = detail.per_line(len(rounds) * 2)
     drawn = list(kind_of(rounds[0]).charts(rounds, per_line))
-    yield f"<h3>{rounds[0].kind.capitalize()}</h3>{charts.html(drawn)}" if any(drawn) else ""
+    yield f"<h3>{rounds[0].kind.capitalize()}</h3>{chart_html.html(drawn)}" if any(drawn) else ""
     yield drawings.html(rounds)
     run_dir = case_dir.parent
     history = trends.html(trend, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
@@ -425,7 +438,7 @@ def _memory(rounds: Sequence[Outcome], parts: Mapping[str, float]) -> str:
         return ""
     whole = sum(parts.values())
     measured = f", measured peak {quantity(max(peaks), 'bytes')}" if peaks else ""
-    bar = charts.stacked(f"estimate{measured}", parts, "bytes", max([whole, *peaks]), list(parts))
+    bar = chart_html.stacked(f"estimate{measured}", parts, "bytes", max([whole, *peaks]), list(parts))
     return f"<h3>Memory of a rank</h3>{bar}"
 
 
@@ -446,9 +459,9 @@ def _round(
     ranks = step_times.read(round_dir, outcome, max(detail.bytes // max(len(outcome.logs), 1), _MIN_LOG_BYTES))
     parts = [
         _course(outcome),
-        charts.html(drawn),
-        charts.html([charts.rank_steps(ranks, detail.per_line(len(ranks)))]),
-        charts.rank_bars(ranks),
+        chart_html.html(drawn),
+        chart_html.html([chart_html.rank_steps(ranks, detail.per_line(len(ranks)))]),
+        chart_html.rank_bars(ranks),
         _notes(monitored),
         "" if outcome.ok else excerpts(round_dir, outcome, listed),
         _files(outcome, round_dir, page_dir),

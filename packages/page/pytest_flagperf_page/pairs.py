@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from flagperf_driver.node.logs.points import MeasuredPoint
-from pytest_flagperf.report.page.html import Number, table
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.logs.points import point_of
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored.plan import WORST, MeasuredFigure
+
+from .html import Number, table
 
 MOST_RANKS = 64
 """The largest number of rows and columns of a matrix."""

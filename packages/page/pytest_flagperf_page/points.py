@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flagperf_driver.node.logs.points import MeasuredPoint
-from pytest_flagperf.report.page.html import Name, Number, folded, table
 from pytest_flagperf.results.figures.units import count, plain, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
+
+from .html import Name, Number, folded, table
 
 _MOST = 500
 """The maximum number of rows."""

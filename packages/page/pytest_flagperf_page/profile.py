@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from pytest_flagperf.report.page.html import Name, Number, figures, folded, table
 from pytest_flagperf.results.figures.units import count, plain, quantity
 from pytest_flagperf.results.measured.outcome import Outcome, TrainingWork
 from pytest_flagperf.results.measured.profile import Profile, peaks_sentence
+
+from .html import Name, Number, figures, folded, table
 
 
 def html(rounds: Sequence[Outcome]) -> str:

@@ -8,11 +8,8 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from pytest_flagperf.kind import kind_of
-from pytest_flagperf.report.page import charts, trends
-from pytest_flagperf.report.page.case_table import CaseLine, case_table, cell
-from pytest_flagperf.report.page.html import Markup, Name, Number, anchor, linked, state
-from pytest_flagperf.report.page.small_charts import POINTS, small
-from pytest_flagperf.report.page.time_parts import of_training
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.case_cell import anchor
 from pytest_flagperf.report.sweeps import SweptCase, swept_case
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
@@ -28,8 +25,12 @@ from pytest_flagperf.results.measured.profile import NO_LOSS
 from pytest_flagperf.results.verdicts.case_result import BAD, STATES, CaseResult, CaseSummary
 from pytest_flagperf.stored.plan import MeasuredFigure
 
-from . import machine
+from . import machine, trends
+from .case_table import CaseLine, case_table, cell
 from .failures import advice
+from .html import Markup, Name, Number, linked, state
+from .small_charts import POINTS, small
+from .time_parts import of_training
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
 
-from pytest_flagperf.report.page import charts
-from pytest_flagperf.report.page.html import Markup, Number, anchor, linked, state, table
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.case_cell import anchor
 from pytest_flagperf.report.sweeps import COMPARED, TARGET, Sweep, SweptCase, sweeps
 from pytest_flagperf.results.figures.units import quantity
+
+from . import chart_html
+from .html import Markup, Number, linked, state, table
 
 
 def html(cases: Iterable[SweptCase | None]) -> str:
@@ -30,7 +33,7 @@ def _section(sweep: Sweep) -> str:
     rows = [_cells(one, shown, word if one is best else one.problem) for one in sweep.cases]
     head = (sweep.keys, "state", *(names[name] for name in shown))
     shown_table = table(head, rows, [one is best for one in sweep.cases])
-    drawn = charts.html([_figures(sweep, best, {name: names[name] for name in shown}), _losses(sweep)])
+    drawn = chart_html.html([_figures(sweep, best, {name: names[name] for name in shown}), _losses(sweep)])
     return f"<h3>{escape(sweep.name)}</h3><p>{escape(sweep.answer)}</p>{shown_table}{drawn}"
 
 

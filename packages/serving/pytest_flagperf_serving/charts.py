@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flagperf_driver.perflog import number
 from pytest_flagperf.kinds.measurement import charts as measured
-from pytest_flagperf.report.page.charts import Band, Chart, ChartLine, make_chart
+from pytest_flagperf.report.charts import Band, Chart, ChartLine, make_chart
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 

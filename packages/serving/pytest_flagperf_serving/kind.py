@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_flagperf.catalog.suite import Suite
     from pytest_flagperf.config import Resolved
     from pytest_flagperf.plan import Plan
-    from pytest_flagperf.report.page.charts import Chart
+    from pytest_flagperf.report.charts import Chart
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts.case_result import CaseResult

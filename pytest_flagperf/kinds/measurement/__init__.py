@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flagperf_driver.node.logs.ranklog import RankLog
     from pytest_flagperf.catalog.suite import SuiteTable
     from pytest_flagperf.plan import Plan
-    from pytest_flagperf.report.page.charts import Chart
+    from pytest_flagperf.report.charts import Chart
     from pytest_flagperf.results.comparing.stored_runs import StoredRuns
     from pytest_flagperf.results.measured.metrics import MetricValue
     from pytest_flagperf.results.measured.outcome import Outcome

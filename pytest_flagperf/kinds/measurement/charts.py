@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 
 from flagperf_driver.perflog import number
-from pytest_flagperf.report.page.charts import Chart, ChartLine, HorizontalLine, make_chart
+from pytest_flagperf.report.charts import Chart, ChartLine, HorizontalLine, make_chart
 from pytest_flagperf.results.figures.units import count, scale_of
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.stored.plan import MeasuredFigure

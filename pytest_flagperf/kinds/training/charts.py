@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from flagperf_driver.logged_step import CHARTED
-from pytest_flagperf.report.page.charts import (
+from pytest_flagperf.report.charts import (
     MAX_POINTS,
     Chart,
     HorizontalLine,

@@ -19,10 +19,10 @@ from flagperf_driver.node.logs.summary import SHORT_FILES, Request, summarize
 from pytest_flagperf.engines.agents import collect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
 from pytest_flagperf.hosts.host_pool import HostPool
-from pytest_flagperf.report.page import sampled_charts
 from pytest_flagperf.results.logs import host_summaries, monitors
 from pytest_flagperf.results.measured.measure import StoredRound, measure, measured
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf_page import sampled_charts
 from tests.helpers.recording import Sampling, Training, write
 
 SAMPLING = Sampling(

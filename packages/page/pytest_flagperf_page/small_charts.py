@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from pytest_flagperf.report.page.charts import Chart, ChartLine
+from pytest_flagperf.report.charts import Chart, ChartLine
 from pytest_flagperf.results.figures.units import quantity
 
 POINTS = 24

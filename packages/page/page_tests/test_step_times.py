@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flagperf_driver import perflog
 from flagperf_driver.perflog import Record
-from pytest_flagperf.report.page import charts, step_times
+from pytest_flagperf_page import chart_html, step_times
 from tests.helpers.results_help import recorded, replay_dir
 
 
@@ -34,9 +34,9 @@ def test_of_a_long_log_a_part_is_read_and_its_last_word(tmp_path: Path) -> None:
 
 def test_a_rank_that_holds_up_the_others_is_seen() -> None:
     ranks = [step_times.RankStepTimes(rank, (), 0.04 if rank == 7 else 0.02) for rank in range(20)]
-    text = charts.rank_bars(ranks)
+    text = chart_html.rank_bars(ranks)
     assert "the slowest 16 of 20 ranks" in text
     assert text.count("<tr") == 16
     assert text.count("<tr class=bad") == text.count('<tr class=bad><th scope="row">rank 7</th>') == 1
-    assert "class=bad" not in charts.rank_bars(ranks[:7])
-    assert charts.rank_bars(ranks[:1]) == charts.rank_bars([step_times.RankStepTimes(0, ())] * 2) == ""
+    assert "class=bad" not in chart_html.rank_bars(ranks[:7])
+    assert chart_html.rank_bars(ranks[:1]) == chart_html.rank_bars([step_times.RankStepTimes(0, ())] * 2) == ""

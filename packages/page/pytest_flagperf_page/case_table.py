@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pytest_flagperf.report.page.html import css_class, folded
+from .html import css_class, folded
 
 _FULL_WIDTH = 2
 """The number of columns that a phone shows without their names."""

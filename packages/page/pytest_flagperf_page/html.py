@@ -1,4 +1,4 @@
-"""HTML elements: tables, folded sections, the style and script of a page, and the cell with the case of a test.
+"""HTML elements: tables, folded sections, the style and script of a page.
 
 Texts of logs and configs are escaped.
 """
@@ -6,7 +6,6 @@ Texts of logs and configs are escaped.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
@@ -54,26 +53,6 @@ def document(title: str, body: str) -> str:
         f"<title>{escape(title)}</title>{style()}</head>\n<body><header><h1>{escape(title)}</h1></header>\n"
         f"{body}\n{script()}</body></html>\n"
     )
-
-
-# -- the table of tests --------------------------------------------------------------------------------------
-
-
-CASE_HEADER = '<th class="sortable col-case" data-column-type="case">Case</th>'
-
-
-def case_cell(case: str = "") -> str:
-    """Return the cell of a test with a link to its case, by which page.js puts the test into the case's section."""
-    link = f'<a href="#{anchor(case)}">{escape(case)}</a>' if case else ""
-    return f'<td class="col-case">{link}</td>'
-
-
-def anchor(case: str) -> str:
-    """Return the id of a case's section in the page."""
-    return f"case-{re.sub(r'[^A-Za-z0-9_.]+', '-', case)}"
-
-
-# -- elements ------------------------------------------------------------------------------------------------
 
 
 def figures(head: Sequence[str], rows: Iterable[Sequence[str]], meanings: Sequence[str] = ()) -> str:

@@ -9,9 +9,11 @@ from itertools import pairwise
 from statistics import median
 
 from flagperf_driver.node.logs.samples import Samples, Series
-from pytest_flagperf.report.page.charts import MAX_LINES, MAX_POINTS, Band, Chart, ChartLine, envelope, make_chart
+from pytest_flagperf.report.charts import MAX_POINTS, Band, Chart, ChartLine, make_chart
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.stored.layout import host_of
+
+from .chart_html import MAX_LINES, envelope
 
 MAX_SERIES_BYTES = 192 * 1024
 """The maximum number of bytes that are read of a file of samples, if few are read."""

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from pytest_flagperf.report.page import charts
-from pytest_flagperf.report.page.charts import Band, Chart, ChartLine
-from pytest_flagperf.report.page.html import Name, Number, folded, items, linked, table
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.charts import Band, Chart, ChartLine
 from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures.units import count, quantity, scale_of
+
+from . import chart_html
+from .html import Name, Number, folded, items, linked, table
 
 NOISE, CHANGE = "noise of a run", "change"
 Address = Callable[[str], str]
@@ -43,7 +45,7 @@ def html(trend: Trend | None, address: Address) -> str:
     """Return the chart, a sentence for each change, and the folded table of the runs; empty without a trend."""
     if trend is None:
         return ""
-    return f"{items(trend.sentences())}{charts.html([chart(trend)])}{_runs(trend, address)}"
+    return f"{items(trend.sentences())}{chart_html.html([chart(trend)])}{_runs(trend, address)}"
 
 
 def _runs(trend: Trend, address: Address) -> str:

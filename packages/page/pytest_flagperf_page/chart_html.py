@@ -1,12 +1,11 @@
-"""Charts as data: functions that convert measurements to the charts that ``page.js`` draws.
+"""The HTML of charts, which ``page.js`` draws, and bars, which need no script.
 
-A ``Chart`` has lines over one axis. ``spec`` converts a group of charts to JSON, with each shared axis once, and
-``html`` puts the group into a page:
+``spec`` converts a group of charts to JSON, with each shared axis once, and ``html`` puts the group into a page:
 
-    charts.html([charts.loss(outcomes), charts.metric(outcomes)])      # skips None; returns "" without charts
+    chart_html.html([loss(outcomes), metric(outcomes)])      # skips None; returns "" without charts
 
 The charts of a group share their cursor, and charts with the same axis their zoom. The page needs ``style()`` and
-``script()`` of ``report/html.py`` once. Bars need no script: ``bars([Bar(name, value, text), ...])``.
+``script()`` of html.py once. ``bars([Bar(name, value, text), ...])`` is plain HTML.
 """
 
 from __future__ import annotations
@@ -19,117 +18,18 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from pytest_flagperf.report.page.step_times import RankStepTimes
+from pytest_flagperf.report.charts import MAX_POINTS, Band, Chart, ChartLine, line_of, make_chart
 from pytest_flagperf.results.figures.units import count, quantity
-from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.stragglers import SLOW
 
-MAX_POINTS = 300
-"""The maximum number of points of a line: more are not visible and make the page large."""
+from .step_times import RankStepTimes
+
 MAX_LINES = 8
 """The maximum number of lines of devices, hosts or ranks; more are drawn as their lowest, median and highest."""
 _MOST_BARS = 16
 IDEAL = "ideal"
 _MAX_NAME_LENGTH = 40
 _DIGITS = 4
-
-
-@dataclass(frozen=True)
-class ChartLine:
-    """A line with its name in the legend; values that are not finite are gaps."""
-
-    name: str
-    x: Sequence[float]
-    y: Sequence[float]
-    dashed: bool = False
-
-    @property
-    def drawable(self) -> bool:
-        return any(map(math.isfinite, self.y))
-
-
-@dataclass(frozen=True)
-class HorizontalLine:
-    """A horizontal line, such as a target."""
-
-    name: str
-    value: float
-
-
-@dataclass(frozen=True)
-class Band:
-    """A shaded part of the axis; each name has one colour. With ``low`` and ``high`` it is as high as these values."""
-
-    name: str
-    start: float
-    end: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart; ``kind`` is the unit of the axis: "count" (steps, cards), "time" (seconds) or "size" (in powers)."""
-
-    title: str
-    x: str
-    y: str
-    lines: tuple[ChartLine, ...]
-    kind: str = "count"
-    levels: tuple[HorizontalLine, ...] = ()
-    bands: tuple[Band, ...] = ()
-    floor: float | None = None
-    """The start of the value axis; None for below the lowest value."""
-    summary: str = "median"
-    """The value of a line that the legend shows while no point is selected: "last", "median" or "highest"."""
-    note: str = ""
-    names: tuple[str, ...] = ()
-    """The names of the positions 1, 2, ... on the axis."""
-
-    @property
-    def drawable(self) -> bool:
-        return any(line.drawable for line in self.lines)
-
-
-# -- of rounds -----------------------------------------------------------------------------------------------
-
-
-def metric(outcomes: Sequence[Outcome], points: int = MAX_POINTS, name: str = "") -> Chart | None:
-    """Return a metric over steps with its target, by default the suite's; the first value is of the untrained model."""
-    if not outcomes:
-        return None
-    target = outcomes[0].target
-    name = name or target.name
-    value = target.values.get(name)
-    lines = [line_of(name_of(outcome), _evaluated(outcome, name), points) for outcome in outcomes]
-    levels: tuple[HorizontalLine, ...] = ()
-    if value is not None and math.isfinite(value):
-        levels = (HorizontalLine(f"target {quantity(value, target.unit)}", value),)
-    chart = make_chart(f"{name} and its target", "step", name, lines)
-    return chart and replace(chart, levels=levels, summary="last")
-
-
-def throughput(outcomes: Sequence[Outcome], points: int = MAX_POINTS) -> Chart | None:
-    """Return the throughput of all cards over time, one line for each round."""
-    if not outcomes:
-        return None
-    lines = [
-        line_of(name_of(outcome), [(step.time, step.throughput) for step in outcome.steps], points)
-        for outcome in outcomes
-    ]
-    chart = make_chart("Throughput, all cards", "time since the start of the training", outcomes[0].rate_unit, lines)
-    return chart and replace(chart, kind="time", floor=0.0)
-
-
-def _evaluated(outcome: Outcome, name: str) -> list[tuple[float, float]]:
-    evaluations = [outcome.untrained] if outcome.untrained else []
-    evaluations += outcome.evaluations
-    return [(item.step, item.metrics.get(name, math.nan)) for item in evaluations]
-
-
-def name_of(outcome: Outcome) -> str:
-    """Return the name of a round's line."""
-    return f"round {outcome.round}"
 
 
 def envelope(lines: Sequence[ChartLine]) -> list[ChartLine]:
@@ -344,19 +244,6 @@ def dumped(value: object) -> str:
     """Return JSON for a script element, which no text in it can close."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def make_chart(title: str, x: str, y: str, lines: Iterable[ChartLine]) -> Chart | None:
-    drawable = tuple(line for line in lines if line.drawable)
-    return Chart(title, x, y, drawable) if drawable else None
-
-
-def line_of(name: str, pairs: Sequence[tuple[float, float]], points: int) -> ChartLine:
-    """Return a line with evenly spaced points and the last point; points without a finite position are dropped."""
-    pairs = [(x, y) for x, y in pairs if math.isfinite(x)]
-    stride = max(1, math.ceil(len(pairs) / points))
-    kept = [*pairs[::stride], *(pairs[-1:] if (len(pairs) - 1) % stride else [])]
-    return ChartLine(name, [x for x, _ in kept], [y for _, y in kept])
 
 
 def _short_name(name: str) -> str:

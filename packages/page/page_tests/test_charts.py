@@ -10,13 +10,14 @@ import pytest
 
 from flagperf_driver.node.logs.samples import Samples, Series
 from pytest_flagperf.kinds.training import charts as training_charts
-from pytest_flagperf.report.page import charts, sampled_charts
-from pytest_flagperf.report.page.charts import MAX_POINTS, Band, Bar, Chart, ChartLine, HorizontalLine
-from pytest_flagperf.report.page.small_charts import small
-from pytest_flagperf.report.page.step_times import RankStepTimes
+from pytest_flagperf.report import charts
+from pytest_flagperf.report.charts import MAX_POINTS, Band, Chart, ChartLine, HorizontalLine
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured.outcome import Outcome, Step
 from pytest_flagperf.results.measured.phases import Phase
+from pytest_flagperf_page import chart_html, sampled_charts
+from pytest_flagperf_page.small_charts import small
+from pytest_flagperf_page.step_times import RankStepTimes
 from tests.helpers.results_help import recorded
 from tests.results.logs.test_monitors import START, device_rows, folder, host_rows
 
@@ -73,10 +74,10 @@ def test_a_line_is_thinned_keeps_its_end_and_has_gaps_where_values_are_not_finit
     assert chart.lines[0].x[-1] == 10 * MAX_POINTS + 2
     chart = training_charts.loss([recorded("nan_loss")])
     assert chart is not None
-    assert None in charts.spec([chart])["charts"][0]["lines"][0][2]
+    assert None in chart_html.spec([chart])["charts"][0]["lines"][0][2]
     endless = replace(recorded("converged_1x1"), steps=(Step(1, 1, 0.1, math.inf, 1.0, 1.0),) * 3)
     assert training_charts.loss([endless]) is None
-    assert (charts.metric([]), charts.throughput([]), charts.html([None])) == (None, None, "")
+    assert (charts.metric([]), charts.throughput([]), chart_html.html([None])) == (None, None, "")
 
 
 def test_a_few_devices_have_a_line_each_and_many_are_lowest_median_and_highest(tmp_path: Path) -> None:
@@ -112,9 +113,8 @@ def test_samples_are_thinned_to_means_and_gaps_stay() -> None:
     assert len(values) <= 102
     assert sum(map(math.isnan, values)) == 1
     assert {round(value, 1) for value in values if math.isfinite(value)} == {100.5}
-    (skimmed,) = drawn(
-        sampled_charts.devices({"h_noderank0": Samples({}, {0: {"power": series}}, is_partial=True)}, points=100)
-    )
+    parts = Samples({}, {0: {"power": series}}, is_partial=True)
+    (skimmed,) = drawn(sampled_charts.devices({"h_noderank0": parts}, points=100))
     assert not any(map(math.isnan, skimmed.lines[0].y)), "without gaps between the parts of a long file"
 
 
@@ -135,23 +135,22 @@ def ranks(number: int) -> list[RankStepTimes]:
 
 
 def test_each_rank_has_its_step_times_and_many_their_lowest_median_and_highest() -> None:
-    assert lines_of(charts.rank_steps(ranks(2))) == ["rank 0", "rank 1"]
-    assert lines_of(charts.rank_steps(ranks(16))) == ["lowest", "median", "highest"]
+    assert lines_of(chart_html.rank_steps(ranks(2))) == ["rank 0", "rank 1"]
+    assert lines_of(chart_html.rank_steps(ranks(16))) == ["lowest", "median", "highest"]
 
 
 def test_bars_need_a_finite_value_an_axis_is_stored_once_and_numbers_have_four_digits() -> None:
-    text = charts.bars(
-        [Bar("<b>", 50.0, "50 images/s", "#a"), Bar("none", math.nan, "missing"), Bar("best", 100.0, "")]
-    )
+    rows = ("<b>", 50.0, "50 images/s", "#a"), ("none", math.nan, "missing"), ("best", 100.0, "")
+    text = chart_html.bars([chart_html.Bar(*row) for row in rows])
     assert "width:50.0%" in text
     assert "width:0.0%" in text
     assert "<b>" not in text
     assert "<script" not in text
     lines = [ChartLine(f"device {number}", (0.0, 1.5, 3.0), (1.0, 2.0, float(number))) for number in range(4)]
-    data = charts.spec([Chart("one", "x", "y", tuple(lines)), Chart("two", "x", "y", tuple(lines[:1]))])
+    data = chart_html.spec([Chart("one", "x", "y", tuple(lines)), Chart("two", "x", "y", tuple(lines[:1]))])
     assert data["xs"] == [[0, 1.5, 3]]
     assert {line[1] for chart in data["charts"] for line in chart["lines"]} == {0}
-    assert [charts.rounded(value) for value in (5226.340297, 0.363525390625, -1e-9, 3.0, 123456.0, math.nan)] == [
+    assert [chart_html.rounded(value) for value in (5226.340297, 0.363525390625, -1e-9, 3.0, 123456.0, math.nan)] == [
         5226, 0.3635, -1e-9, 3, 123500, None,
     ]  # fmt: skip
 
@@ -161,7 +160,7 @@ def test_hostile_names_are_escaped(text: str) -> None:
     chart = Chart(
         text, text, text, (ChartLine(text, (1.0, 2.0), (1.0, 2.0)),), levels=(HorizontalLine(text, 1.0),), note=text
     )
-    page = charts.html([replace(chart, bands=(Band(text, 0.0, 1.0),))])
+    page = chart_html.html([replace(chart, bands=(Band(text, 0.0, 1.0),))])
     assert page.count("<script") == page.count("</script>") == 1
     assert "<!--" not in page
     data = json.loads(page.partition('json">')[2].partition("</script>")[0])
@@ -171,6 +170,7 @@ def test_hostile_names_are_escaped(text: str) -> None:
 
 def test_a_long_training_on_many_devices_stays_small(tmp_path: Path) -> None:
     rounds = [replace(long(recorded("converged_1x1")), round=number) for number in (1, 2, 3)]
-    assert len(charts.html([training_charts.loss(rounds), charts.throughput(rounds)])) < 20_000
+    assert len(chart_html.html([training_charts.loss(rounds), charts.throughput(rounds)])) < 20_000
     monitored = busy(tmp_path, 1, 8, 1200)
-    assert len(charts.html([*sampled_charts.devices(monitored, points=100), *sampled_charts.hosts(monitored)])) < 20_000
+    sampled = [*sampled_charts.devices(monitored, points=100), *sampled_charts.hosts(monitored)]
+    assert len(chart_html.html(sampled)) < 20_000

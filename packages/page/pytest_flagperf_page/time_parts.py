@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_flagperf.report.page import charts
 from pytest_flagperf.results.measured import phases
 from pytest_flagperf.results.measured.outcome import Outcome
+
+from . import chart_html
 
 START, TRAIN, EVALUATE, COMPILE, WAIT, SAVE, END = OF_TRAINING = (
     "start", "train", "evaluate", "compile", "wait for input", "save", "end",
@@ -57,11 +58,11 @@ def html(rounds: Mapping[str, Outcome]) -> str:
     named = {name: parts for name, outcome in rounds.items() if (parts := parts_of(outcome))}
     most = max((sum(parts.values()) for parts in named.values()), default=0.0)
     bars = [
-        charts.stacked(name, parts, "s", most, OF_MEASUREMENT if MEASURE in parts else OF_TRAINING)
+        chart_html.stacked(name, parts, "s", most, OF_MEASUREMENT if MEASURE in parts else OF_TRAINING)
         for name, parts in named.items()
     ]
     for name, outcome in rounds.items():
         if lost := outcome.lost_s:
             whole = {PROGRESS: outcome.value("raw_train_time") or 0.0, **lost}
-            bars.append(charts.stacked(f"{name}, all starts", whole, "s", sum(whole.values()), [*whole]))
+            bars.append(chart_html.stacked(f"{name}, all starts", whole, "s", sum(whole.values()), [*whole]))
     return f"<h3>Time</h3>{''.join(bars)}" if bars else ""

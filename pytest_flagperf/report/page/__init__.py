@@ -1,1 +1,0 @@
-"""The HTML pages of a run and of a comparison of runs."""
