@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flagperf_driver.node.logs.ranklog import RankLog
     from flagperf_driver.node.logs.samples import Samples
     from pytest_flagperf.case import Shape
+    from pytest_flagperf.catalog import Chip
     from pytest_flagperf.catalog.suite import Suite, SuiteTable
     from pytest_flagperf.config import Resolved
     from pytest_flagperf.plan import Plan
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.results.verdicts.case_result import CaseResult
-    from pytest_flagperf.running.forecast import DurationEstimate
     from pytest_flagperf.selection import Selected
     from pytest_flagperf.stored.plan import StoredPlan
 
@@ -89,6 +89,15 @@ class CaseWords(NamedTuple):
     """Further lines by their titles."""
 
 
+@dataclass(frozen=True)
+class DurationEstimate:
+    """The estimated seconds of a round, and the source of the estimate; ``at_most``: a round may end earlier."""
+
+    seconds: float
+    source: str
+    at_most: bool = False
+
+
 class Kind:
     """A kind of suites; derive from it, or, for suites with figures, from ``pytest_flagperf.kinds.MeasurementKind``.
 
@@ -133,8 +142,10 @@ class Kind:
         scale: str,  # noqa: ARG002
         shape: Shape,  # noqa: ARG002
         resolved: Resolved,
+        chip: Chip,  # noqa: ARG002
+        training: Suite | None = None,  # noqa: ARG002
     ) -> tuple[Resolved, list[str]]:
-        """Return the config of a case, with what follows from its shape, and the problems of its values."""
+        """Return the config with what follows from shape and chip, and its problems; ``training`` is its case_key's."""
         return resolved, []
 
     # -- a plan ------------------------------------------------------------------------------------------------

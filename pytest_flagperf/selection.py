@@ -438,7 +438,7 @@ def _config_problems(selected: Selected, query: _Query) -> list[str]:
         resolved = resolve(suite, selected.vendor, case, scale, query.set, catalog=query.catalog, check_data=False)
     except ConfigError as error:
         return list(error.problems)
-    return kind_of(suite).check(suite, scale, case.shape, resolved)[1]
+    return kind_of(suite).check(suite, scale, case.shape, resolved, selected.vendor.chip(case.hardware))[1]
 
 
 def _check_variants(cases: Sequence[Selected]) -> None:

@@ -167,7 +167,7 @@ def make_plan(catalog: Catalog, asked: PlanRequest) -> Plan:
         except Problems as error:
             place = resolved.values[suite.case_key].where
             problems += [f"{place}: {suite.case_key}: {problem}" for problem in error.problems]
-    resolved, found = kind.check(suite, asked.scale, case.shape, resolved)
+    resolved, found = kind.check(suite, asked.scale, case.shape, resolved, vendor.chip(case.hardware), further)
     if problems := problems + found:
         raise PlanError([f"case {case}: {problem}" for problem in problems])
     return _plan(catalog, asked, suite, vendor, resolved, additions, further)
@@ -191,7 +191,7 @@ def _with_training(
     training = Case(suite.model, suite.framework, case.hardware, shape.nnodes, shape.nproc, 1)
     given = parse_settings(resolved.config[CASE_SETTINGS], resolved.values[CASE_SETTINGS].where)
     own = resolve(suite, vendor, training, asked.scale, given, catalog=catalog, check_data=False)
-    own, problems = kind_of(suite).check(suite, asked.scale, shape, own)
+    own, problems = kind_of(suite).check(suite, asked.scale, shape, own, vendor.chip(training.hardware))
     if problems:
         raise PlanError(problems)
     whole = replace(name, value=f"{suite.name}:{shape}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from pytest_flagperf.kind import kind_of
+from pytest_flagperf.kind import DurationEstimate, kind_of
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.figures.units import count, quantity
@@ -19,15 +19,6 @@ from pytest_flagperf.stored import FormatError
 
 WEEK_S = 7 * 24 * 3600.0
 """The time within which a standard case must converge."""
-
-
-@dataclass(frozen=True)
-class DurationEstimate:
-    """The estimated seconds of a round, and the source of the estimate; ``at_most``: a round may end earlier."""
-
-    seconds: float
-    source: str
-    at_most: bool = False
 
 
 def published(folders: Iterable[Path]) -> Iterator[Published]:

@@ -8,6 +8,7 @@ case_settings: list[str] = []  # settings of a training in the round, as in ["ma
 case_config: dict[str, object] = {}  # the training's config, which the harness sets
 weights_dir = ""  # the harness sets both if the run trains this model before
 weights_of_run = ""  # the case of that training
+memory_estimate: dict[str, object] = {}  # of a device, in bytes, and the concurrencies left out; the harness sets it
 
 one_server = False  # one server has the devices of all ranks; else the device of each rank has its own
 

@@ -15,7 +15,7 @@ from pytest_flagperf.stored.plan import StoredPlan
 
 from . import requests
 from .requests import Limits, StoredPoint
-from .suite import LOGGED, OVER, REQUEST_RATE, TOKEN_LIMIT
+from .suite import ESTIMATE, LEFT_OUT, LOGGED, OVER, REQUEST_RATE, START, TOKEN_LIMIT
 
 _LEAST_SAMPLED = 0.5
 """The share of a point's time that must be sampled for its energy."""
@@ -45,11 +45,14 @@ def derived(
     }
     limits = limits_of(plan.config)
     highest = {name: highest_rate(rates, limits, name) for name in limits}
+    left_out = plan.config.get(ESTIMATE, {}).get(LEFT_OUT)  # an older run estimated no memory
     client_rate = next((point.figures["client_rate"] for point in points if "client_rate" in point.figures), math.nan)
 
     def with_figures(point: MeasuredPoint) -> MeasuredPoint:
         logged = {name: value for name, value in point.figures.items() if name in LOGGED}
         own = stored.get(point.name)
+        if point.name == START and left_out:
+            point = replace(point, facts={**point.facts, LEFT_OUT: left_out})
         if own is None or not own.measured or not {OVER, REQUEST_RATE} & point.values.keys():
             return replace(point, figures=logged)
         shares = {f"within_{name}": own.within(one) for name, one in limits.items()}

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from flagperf_driver.node.logs.points import MeasuredPoint
     from flagperf_driver.node.logs.samples import Samples
     from pytest_flagperf.case import Shape
+    from pytest_flagperf.catalog import Chip
     from pytest_flagperf.catalog.suite import Suite
     from pytest_flagperf.config import Resolved
+    from pytest_flagperf.kind import DurationEstimate
     from pytest_flagperf.plan import Plan
     from pytest_flagperf.report.charts import Chart
+    from pytest_flagperf.results.comparing.stored_runs import StoredRuns
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts.case_result import CaseResult
@@ -72,10 +75,20 @@ class ServingKind(MeasurementKind):
     def defaults(self, framework: str, driver: Path) -> list[Path]:
         return [*super().defaults(framework, driver), Path(__file__).with_name("defaults.py")]
 
-    def check(self, suite: Suite, scale: str, shape: Shape, resolved: Resolved) -> tuple[Resolved, list[str]]:  # noqa: ARG002
+    def check(
+        self,
+        suite: Suite,  # noqa: ARG002
+        scale: str,
+        shape: Shape,
+        resolved: Resolved,
+        chip: Chip,
+        training: Suite | None = None,
+    ) -> tuple[Resolved, list[str]]:
+        from .memory import with_memory
         from .plan import problems
 
-        return resolved, list(problems(scale, shape, resolved.config))
+        found = list(problems(scale, shape, resolved.config))
+        return (resolved, found) if found or training is None else with_memory(resolved, shape, chip, training)
 
     def source(self, plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
         from .plan import training
@@ -83,10 +96,18 @@ class ServingKind(MeasurementKind):
         return training(plan, chosen)
 
     def describe(self, plan: Plan) -> CaseWords:
+        from .memory import sentence
+        from .plan import measures
+
         weights = "random weights" if plan.synthetic else "trained weights"
-        users = ", ".join(map(str, plan.config["concurrencies"]))
-        rates = " and the highest rate" if plan.config["rate_most_s"] else ""
-        return CaseWords(f"{users} requests at once{rates}", [f"serves {weights}"], "included")
+        memory = sentence(plan.config, plan.shape, plan.case.hardware, plan.memory_gib)
+        return CaseWords(measures(plan.config), [f"serves {weights}"], "included", {"memory": memory} if memory else {})
+
+    def estimate(self, plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:
+        from .plan import longest
+
+        known = super().estimate(plan, stored_runs)
+        return longest(plan.config) if isinstance(known, str) else known
 
     def derived(
         self, points: tuple[MeasuredPoint, ...], plan: StoredPlan, folder: Path, samples: Mapping[str, Samples]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf.case import Shape
 from pytest_flagperf.catalog import REFERENCE
+from pytest_flagperf.kind import DurationEstimate
 from pytest_flagperf.plan import Plan
+from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.runtime import runtimes
 
-from .suite import WEIGHTS_OF
+from .suite import ESTIMATE, LEFT_OUT, LIMITS, WEIGHTS_OF
 
 if TYPE_CHECKING:
     from pytest_flagperf.selection import Selected
@@ -30,6 +32,25 @@ def training(plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
         if found == expected and not (one.throughput_only or one.case.variant):
             return one
     return None
+
+
+def measures(config: Mapping[str, Any]) -> str:
+    """Return what a case measures, and what it leaves out."""
+    rates = " and the highest rate" if config["rate_most_s"] else ""
+    left_out = ", ".join(map(str, config[ESTIMATE].get(LEFT_OUT, [])))
+    without = f" (not {left_out}: too much for the memory)" if left_out else ""
+    return f"{', '.join(map(str, config['concurrencies']))} requests at once{without}{rates}"
+
+
+def longest(config: Mapping[str, Any]) -> DurationEstimate:
+    """Return how long the measurement takes at most, of which the config has the limits."""
+    number, searches = len(config["concurrencies"]), len(LIMITS)
+    seconds = number * config["point_most_s"] + searches * config["rate_most_s"]
+    source = (
+        f"{count(number, 'concurrency').replace('ys', 'ies')} of at most {quantity(config['point_most_s'], 's')},"
+        f" {searches} searches of at most {quantity(config['rate_most_s'], 's')}; without the start of the server"
+    )
+    return DurationEstimate(seconds, source, at_most=True)
 
 
 def problems(scale: str, shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:

@@ -13,6 +13,8 @@ OVER = "concurrency"
 """The value of a point: how many requests the server has at once."""
 REQUEST_RATE = "rate"
 """The value of a point: how many requests arrive in a second, whatever became of those before."""
+START = "start"
+"""The first point: the server is ready, and the client has tested itself."""
 RATE = "tokens/s"
 LOGGED = frozenset(
     {
@@ -30,6 +32,8 @@ LIMITS = ("server", "interactive")
 TOKEN_LIMIT = "token_limit_s"  # noqa: S105 - a token of an answer
 """The end of the name of a fact of each concurrency: the limit of the time of a token."""
 _JOULES = "J/token"
+ESTIMATE, LEFT_OUT = "memory_estimate", "left_out"
+"""The config key with the estimate of a device's memory, and its part with the concurrencies that do not fit."""
 WEIGHTS_OF = "weights_of"
 """The config key that names the training of the served model."""
 _VARIATION = 0.5

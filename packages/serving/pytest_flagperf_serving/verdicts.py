@@ -12,7 +12,7 @@ from pytest_flagperf.results import Outcome, Verdict
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.verdicts.verdict import finished
 
-from .suite import LIMITS, OVER, RATE, REQUEST_RATE
+from .suite import LEFT_OUT, LIMITS, OVER, RATE, REQUEST_RATE
 
 LEAST_RIGHT = 0.99
 """Of the tokens of greedy answers, and of the log perplexity; a share that must be as without the engine."""
@@ -110,7 +110,9 @@ def _scales(outcome: Outcome) -> Iterator[Verdict]:
                 yield verdict(False, got, expected, sentence)
             return
         best = max(best, rate)
-    yield verdict(True, f"{count(len(_loaded(outcome)), 'concurrency').replace('ys', 'ies')}", expected)
+    got = count(len(_loaded(outcome)), "concurrency").replace("ys", "ies")
+    left_out = [text for point in outcome.points for text in map(str, point.facts.get(LEFT_OUT, []))]
+    yield verdict(True, f"{got}; {', '.join(left_out)} would not fit into memory" if left_out else got, expected)
 
 
 def _client(outcome: Outcome) -> Iterator[Verdict]:

@@ -2,6 +2,7 @@
 
 ``write`` writes a checkpoint into FOLDER; ``compare`` prints the largest difference of the logits of an export in
 FOLDER from those of the checkpoint's model, and then from those of the same model with two layers swapped.
+``measure`` prints the bytes of the weights in bf16, and of the keys and values of a request of 100 tokens.
 """
 
 import json
@@ -25,6 +26,15 @@ with torch.no_grad():
     if command == "write":
         folder.mkdir(parents=True)
         storage.write(folder, {f"model/{name}": value for name, value in model.state_dict().items()}, None)
+    elif command == "measure":
+        from common.serving import published
+        from transformers import AutoModelForCausalLM
+
+        published.write(model, folder)
+        served = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+        kept = served(torch.randint(0, 256, (1, 100)), use_cache=True).past_key_values.layers
+        weights = {one.data_ptr(): one.nbytes for one in served.parameters()}
+        print(sum(weights.values()), sum(layer.keys.nbytes + layer.values.nbytes for layer in kept))
     else:
         from transformers import AutoModelForCausalLM
 

@@ -15,6 +15,8 @@ from flagperf_driver.node.logs.samples import Samples, Series
 from pytest_flagperf.stored import FormatError
 from pytest_flagperf_serving import requests
 from pytest_flagperf_serving.derived import derived
+from pytest_flagperf_serving.verdicts import served
+from serving_tests.outcomes import outcome_of
 
 CONFIG = {"server_ttft_s": 0.5, "server_tpot_s": 0.1, "interactive_ttft_s": 0.1, "interactive_tpot_s": 0.1}
 PLAN: Any = SimpleNamespace(config=CONFIG, cards=2, host=lambda _: SimpleNamespace(clock_offset_s=100.0))
@@ -108,3 +110,12 @@ def test_another_file_is_refused(content: bytes, problem: str, tmp_path: Path) -
         requests.read(tmp_path)
     assert requests.percentile([3.0], 99) == 3.0
     assert [requests.percentile(range(1, 101), one) for one in (50, 90, 99)] == [50, 90, 99]
+
+
+def test_concurrencies_that_do_not_fit_into_memory_are_said(tmp_path: Path) -> None:
+    plan: Any = SimpleNamespace(config={**CONFIG, "memory_estimate": {"left_out": [64]}}, cards=1, host=PLAN.host)
+    start, *_ = derived((START,), plan, tmp_path, {})
+    (scales,) = [one for one in served([outcome_of([start, users({"output_rate": 1.0})])]) if one.name == "scales"]
+    assert scales.got == "1 concurrency; 64 would not fit into memory"
+    (control,) = [one for one in served([outcome_of([START, users({"output_rate": 1.0})])]) if one.name == "scales"]
+    assert control.got == "1 concurrency"

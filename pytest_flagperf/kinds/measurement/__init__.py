@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from flagperf_driver import options
-from pytest_flagperf.kind import CaseWords, Criterion, Kind
+from pytest_flagperf.kind import CaseWords, Criterion, DurationEstimate, Kind
 
 from .suite import MeasurementTable
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.measured.outcome import Outcome
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts.case_result import CaseResult
-    from pytest_flagperf.running.forecast import DurationEstimate
     from pytest_flagperf.stored.plan import StoredPlan
 
 

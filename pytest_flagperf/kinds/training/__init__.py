@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from flagperf_driver import options
-from pytest_flagperf.kind import CaseWords, Criterion, Kind
+from pytest_flagperf.kind import CaseWords, Criterion, DurationEstimate, Kind
 from pytest_flagperf.stored.plan import MAIN_THROUGHPUT, THROUGHPUTS
 
 from .suite import TrainingTable
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.tables.published import Published
     from pytest_flagperf.results.tables.store import StoredRun
     from pytest_flagperf.results.verdicts.case_result import CaseResult
-    from pytest_flagperf.running.forecast import DurationEstimate
     from pytest_flagperf.stored.plan import StoredPlan
 
 
@@ -97,7 +96,9 @@ class TrainingKind(Kind):
     def defaults(self, framework: str, driver: Path) -> list[Path]:
         return options.files(framework, driver)
 
-    def check(self, suite: Suite, scale: str, shape: Shape, resolved: Resolved) -> tuple[Resolved, list[str]]:
+    def check(
+        self, suite: Suite, scale: str, shape: Shape, resolved: Resolved, *_: object
+    ) -> tuple[Resolved, list[str]]:
         from .plan import check
 
         return check(suite, scale, shape, resolved)

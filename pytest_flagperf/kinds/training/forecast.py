@@ -9,13 +9,14 @@ from statistics import median
 from flagperf_driver.training.checkpoint_interval import FIRST_STEP, interval_s
 from flagperf_driver.training.parallel import DDP, Parallel
 from pytest_flagperf.config.layers import PER_STEP
+from pytest_flagperf.kind import DurationEstimate
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables.published import Published
 from pytest_flagperf.results.verdicts import has_converged
-from pytest_flagperf.running.forecast import DurationEstimate, declared, is_same_case, measured, values_of
+from pytest_flagperf.running.forecast import declared, is_same_case, measured, values_of
 
 UTILIZATION = 0.3
 """The share of the declared peak that a training is assumed to reach if no run measured its throughput."""
