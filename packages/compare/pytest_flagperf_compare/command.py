@@ -25,7 +25,7 @@ from pytest_flagperf.commands.common import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, without_copies
-from pytest_flagperf.results.comparing.trend import trend_of
+from pytest_flagperf.results.comparing.trend import trends_of
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import limits
@@ -184,7 +184,7 @@ def _compared(row: CaseRuns, stored_runs: StoredRuns, judged: Sequence[str], arg
     given = [(name, case.outcomes) for name, case in row.runs]
     names, last = {name for name, _ in given}, max(_first_start_ms(rounds) for _, rounds in given)
     runs = [*(named for named in like if named[0] not in names and _first_start_ms(named[1]) <= last), *given]
-    return Compared(row, changes, trend_of(row.old.outcomes[0].main, runs))
+    return Compared(row, changes, trends_of(runs))
 
 
 def _comparable_runs(row: CaseRuns, stored_runs: StoredRuns) -> list[NamedRounds]:
@@ -263,7 +263,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
     yield from aligned(_rows(case))
     if text := certainty(case.changes, threshold):
         yield from wrapped(f"  {text}", "    ")
-    for text in case.trend.sentences() if case.trend else ():
+    for text in (text for trend in case.trends for text in trend.sentences()):
         yield from wrapped(f"  {text}", "    ")
 
 

@@ -65,7 +65,7 @@ def _case(case: Compared, threshold: float) -> Iterator[str]:
         for change in case.changes
     ]
     texts = [*(f"different: {text}" for text in case.row.differences), *about, *case.row.notes]
-    texts += [certainty(case.changes, threshold), *(case.trend.sentences() if case.trend else ())]
+    texts += [certainty(case.changes, threshold), *(text for trend in case.trends for text in trend.sentences())]
     yield (
         blocks.lines([f"<details><summary>{blocks.code(case.row.name)}</summary>", ""]).rstrip("\n")
         + "\n\n"

@@ -15,7 +15,7 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.noise import Judgement
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity, signed
-from pytest_flagperf.results.measured.outcome import Outcome, why_failed
+from pytest_flagperf.results.measured.outcome import Outcome, judged_at_points, why_failed
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.plan import THROUGHPUTS
 
@@ -218,7 +218,9 @@ class CaseRuns:
         ``judged``: the metrics that are judged, by default the case's own; ``like``: runs comparable with the old one.
         """
         names = self._names(every)
-        judged = judged or [name for name in self.old.outcomes[0].judged if name in names or self._requires(name)]
+        first = self.old.outcomes[0]
+        own = [*first.judged, *judged_at_points(first)]
+        judged = judged or [name for name in own if name in names or self._requires(name)]
         names += [name for name in judged if names and name not in names]
         return tuple(self._change(name, name in judged, threshold, like) for name in names)
 
@@ -237,10 +239,11 @@ class CaseRuns:
         units: dict[str, set[str]] = {}
         for metric in (metric for one in valid for metric in one.metrics):
             units.setdefault(metric.name, set()).add(metric.unit)
-        targets = [outcome.target.name for outcome in self.old.outcomes[:1]]
-        names = [*targets, *self.old.outcomes[0].judged, *SHOWN, *(units if every else ())]
+        first = self.old.outcomes[0]
+        names = [first.target.name, *first.judged, *SHOWN, *(units if every else ())]
         # Costs in two currencies are no change.
-        return [name for name in dict.fromkeys(names) if len(units.get(name, ())) == 1]
+        of_rounds = [name for name in dict.fromkeys(names) if len(units.get(name, ())) == 1]
+        return [*of_rounds, *(judged_at_points(first) if valid else ())]
 
     def _requires(self, name: str) -> bool:
         """Return False for a figure of a measurement that may be missing."""
@@ -260,11 +263,11 @@ class CaseRuns:
 
 @dataclass(frozen=True)
 class Compared:
-    """A case in both runs, its metrics, and the trend of its main figure over these runs and the stored ones."""
+    """A case in both runs, its metrics, and the trends of its figures over these runs and the stored ones."""
 
     row: CaseRuns
     changes: tuple[Change, ...]
-    trend: Trend | None
+    trends: Sequence[Trend]
 
     def change(self, name: str) -> Change | None:
         return next((change for change in self.changes if change.name == name), None)

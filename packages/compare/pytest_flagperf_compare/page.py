@@ -124,7 +124,7 @@ def _reason(page: ComparisonPage, row: CaseRow) -> str:
     reasons = list(case.row.regressions(case.changes))
     first = next((reason for reason in reasons if reason.startswith(f"{row.metric} ")), reasons[0])
     more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
-    since = case.trend.sentences()[:1] if case.trend and case.trend.is_worse else []
+    since = [text for trend in case.trends if trend.is_worse for text in trend.sentences()[:1]]
     advice = "".join(f'<span class="advice">{escape(text)}</span>' for text in since)
     return f"<li>{_linked(row, page)}: {escape(first)}{more}{advice}</li>"
 
@@ -161,7 +161,6 @@ def _cells(page: ComparisonPage, row: CaseRow) -> dict[str, str]:
     curves = _small_curves(case) if case else {}
     change = case.change(row.metric) if case else None
     share = change.judgement.change if change else None
-    trend = case.trend if case else None
     cells = {
         "verdict": cell(_labelled(row.verdict), row.verdict, number=False),
         "case": cell(_linked(row, page), row.case, number=False),
@@ -170,7 +169,9 @@ def _cells(page: ComparisonPage, row: CaseRow) -> dict[str, str]:
         "old": cell(escape(row.old), change.old if change else None),
         "new": cell(escape(row.new), change.new if change else None),
         "change": cell(escape(row.change), share),
-        "trend": cell(small(trends.small_chart(trend)) if trend else "", number=False),
+        "trend": cell(
+            "".join(small(trends.small_chart(one)) for one in (case.trends[:1] if case else ())), number=False
+        ),
         "limit": cell(escape(row.limit)),
     }
     return {name: text for name, text in cells.items() if text}
@@ -282,15 +283,15 @@ def _body(page: ComparisonPage, case: Compared, page_dir: Path) -> Iterator[str]
 
 
 def _history(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
-    """Return the trend of the main figure, where its level changed, and the runs."""
-    if case.trend is None:
+    """Return the trends of the case, where their levels changed, and the runs; empty without a trend."""
+    if not case.trends:
         return ""
     beside = next(iter(page.directories.values())).resolve().parent
 
     def address(name: str) -> str:
         return page_of(page.directories.get(name, beside / name).resolve(), page_dir)
 
-    return f"<h3>History</h3>{trends.html(case.trend, address)}"
+    return f"<h3>History</h3>{trends.html(case.trends, address)}"
 
 
 def _figures(case: Compared) -> str:

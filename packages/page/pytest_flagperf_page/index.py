@@ -86,7 +86,7 @@ def standalone(folder: Path, directories: Sequence[Path], to: Path, problems: li
     for case in cases.values():
         _keep_comparable(case)
     of_cases = [_row(case, page_dir) for case in cases.values()]
-    named = [(case.newest.without_repeat, row.trend) for case, row in zip(cases.values(), of_cases, strict=True)]
+    named = [(case.newest.without_repeat, row.trends) for case, row in zip(cases.values(), of_cases, strict=True)]
     rows = sorted(of_cases, key=lambda row: row.order)
     if len({row.cells.get(_MACHINE) for row in rows}) == 1:
         rows = [replace(row, cells={name: row.cells[name] for name in row.cells if name != _MACHINE}) for row in rows]
@@ -165,9 +165,9 @@ def _row(case: _Case, page_dir: Path) -> Row:
     return replace(row, cells={**kept, **{name: text for name, text in cells.items() if text}})
 
 
-def _history(named: Iterable[tuple[str, Trend | None]]) -> str:
-    """Return the trend of each case as a chart, and where the level changed last."""
-    found = [(name, trend) for name, trend in named if trend is not None]
+def _history(named: Iterable[tuple[str, Sequence[Trend]]]) -> str:
+    """Return the trends of each case as charts, and where the level changed last."""
+    found = [(name, trend) for name, trends_of_case in named for trend in trends_of_case]
     sentences = [f"{name}: {text}" for name, trend in found for text in trend.sentences()[:1]]
     drawn = [(name, chart) for name, trend in found if (chart := trends.chart(trend)) is not None]
     titled = [replace(chart, title=f"{name}: {chart.title}") for name, chart in drawn]

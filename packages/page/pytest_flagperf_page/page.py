@@ -133,7 +133,7 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
         measurements += [outcome for outcome in case.outcomes if outcome.points]
         opened += summary.state in BAD
         opened_here = summary.state in BAD and opened <= _MAX_OPEN
-        sections.append((row, section(case, summary, row.trend, case_dir, page_dir, detail, opened_here)))
+        sections.append((row, section(case, summary, row.trends, case_dir, page_dir, detail, opened_here)))
     sections.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in sections]
     of_rows = limits.of_rows(rows, measurements)
@@ -204,7 +204,7 @@ def _detail(run_dir: Path) -> Detail:
 def section(
     case: CaseResult,
     summary: CaseSummary,
-    trend: Trend | None,
+    history: Sequence[Trend],
     case_dir: Path,
     page_dir: Path,
     detail: Detail,
@@ -214,7 +214,7 @@ def section(
     about = escape(f"{case.case} {case.outcomes[0].vendor} {summary.state}")
     try:
         head = _summary(case, summary)
-        body = "".join(_body(case, summary, trend, case_dir, page_dir, detail))
+        body = "".join(_body(case, summary, history, case_dir, page_dir, detail))
     except Exception as error:  # unforeseen content of files must not affect other cases
         reason = f"{case_dir}: cannot show the details: {type(error).__name__}: {error}"
         return f'<p class="bad" id="{anchor(case.case)}">{escape(reason)}</p>'
@@ -239,7 +239,7 @@ def _summary(case: CaseResult, summary: CaseSummary) -> str:
 
 
 def _body(
-    case: CaseResult, summary: CaseSummary, trend: Trend | None, case_dir: Path, page_dir: Path, detail: Detail
+    case: CaseResult, summary: CaseSummary, found: Sequence[Trend], case_dir: Path, page_dir: Path, detail: Detail
 ) -> Iterator[str]:
     rounds = case.outcomes
     plan, problem = _read_plan(case_dir / round_folder(rounds[0].round))
@@ -251,7 +251,7 @@ def _body(
     yield f"<h3>{rounds[0].kind.capitalize()}</h3>{chart_html.html(drawn)}" if any(drawn) else ""
     yield drawings.html(rounds)
     run_dir = case_dir.parent
-    history = trends.html(trend, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
+    history = trends.html(found, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
     yield f"<h3>History</h3>{history}" if history else ""
     yield time_parts.html({f"round {outcome.round}": outcome for outcome in rounds})
     yield _drill(rounds)

@@ -14,7 +14,7 @@ from pytest_flagperf.report.sweeps import SweptCase, swept_case
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds
-from pytest_flagperf.results.comparing.trend import Trend, trend_of
+from pytest_flagperf.results.comparing.trend import Trend, trends_of
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
@@ -71,8 +71,8 @@ class Row:
     """What to do about the first failure."""
     link: str
     """The address of the case's section."""
-    trend: Trend | None
-    """The trend of the main figure over the comparable runs before this one, and this one."""
+    trends: tuple[Trend, ...]
+    """The trends of the main figure and of changed points over the comparable runs before this one, and this one."""
     swept: SweptCase | None
     """The case as a variant of a sweep."""
 
@@ -118,8 +118,8 @@ def row_of(
     cells = {name: cell(case) for name, (cell, _) in COLUMNS.items()}
     # Below the name are the rounds, unless it is one good round.
     cells["case"] = cell(linked(case.case, link), escape(case.case), ", ".join(_rounds(case)), number=False)
-    trend = trend_of(first.main, [*earlier, (run, case.outcomes)])
-    cells |= {_STATE: _state(summary), _CHANGE: _change(case, earlier, trend)}
+    history = trends_of([*earlier, (run, case.outcomes)])
+    cells |= {_STATE: _state(summary), _CHANGE: _change(case, earlier, history)}
     return Row(
         summary=summary,
         meets_baseline=_meets_baseline(case),
@@ -143,7 +143,7 @@ def row_of(
         work=work_of(case.outcomes),
         advice=advice(case),
         link=link,
-        trend=trend,
+        trends=tuple(history),
         swept=swept_case(case, summary),
     )
 
@@ -244,10 +244,10 @@ def _speedup(case: CaseResult) -> str:
     return cell(escape(text), value, noisy.removesuffix(")") or efficiency)
 
 
-def _change(case: CaseResult, earlier: Sequence[NamedRounds], trend: Trend | None) -> str:
+def _change(case: CaseResult, earlier: Sequence[NamedRounds], history: Sequence[Trend]) -> str:
     """Return the change of the main figure against the accepted baseline, else the run before, with the trend."""
     main = case.outcomes[0].main
-    drawn = small(trends.small_chart(trend)) if trend else ""
+    drawn = "".join(small(trends.small_chart(one)) for one in history[:1])
     for verdict in case.all_verdicts:
         if is_comparison(verdict) and verdict.name.endswith(f" {main}") and verdict.change is not None:
             word = noise.WORSE if not verdict.ok else "not worse"

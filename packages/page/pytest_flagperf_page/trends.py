@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pytest_flagperf.report import charts
@@ -41,11 +41,11 @@ def small_chart(trend: Trend) -> Chart | None:
     return made and replace(made, title=f"{trend.figure} of {count(len(trend.runs), 'run')}")
 
 
-def html(trend: Trend | None, address: Address) -> str:
-    """Return the chart, a sentence for each change, and the folded table of the runs; empty without a trend."""
-    if trend is None:
-        return ""
-    return f"{items(trend.sentences())}{chart_html.html([chart(trend)])}{_runs(trend, address)}"
+def html(trends: Sequence[Trend], address: Address) -> str:
+    """Return the charts, a sentence for each change, and the folded tables of the runs; empty without a trend."""
+    sentences = [text for trend in trends for text in trend.sentences()]
+    tables = "".join(_runs(trend, address) for trend in trends)
+    return f"{items(sentences)}{chart_html.html(map(chart, trends))}{tables}"
 
 
 def _runs(trend: Trend, address: Address) -> str:

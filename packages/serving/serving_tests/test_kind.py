@@ -17,8 +17,10 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import Outcome
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted
+from pytest_flagperf.results.comparing.trend import trends_of
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.settings import Settings
+from pytest_flagperf_compare.comparison import CaseRuns
 from pytest_flagperf_serving.tables import mark
 from serving_tests.conftest import REPO
 from serving_tests.outcomes import outcome_of
@@ -46,18 +48,43 @@ def outcome(right: float = 1.0, **more: Any) -> Outcome:
     return outcome_of(points, **more)
 
 
+def slower_at_2(rate: float) -> Outcome:
+    """Return the outcome with another rate of a device at 2 requests at once."""
+    own = outcome()
+    figures = [{**one.figures, "device_rate": rate} if one.name == "2 at once" else one.figures for one in own.points]
+    return replace(own, points=tuple(replace(one, figures=new) for one, new in zip(own.points, figures, strict=True)))
+
+
+def test_a_slow_decline_of_one_concurrency_is_seen() -> None:
+    """Each run is within the noise of the one before; the best concurrency is as fast as ever."""
+
+    def found(*rates: float) -> list[str]:
+        runs = [(f"run{number}", [slower_at_2(rate)]) for number, rate in enumerate(rates)]
+        return [text for trend in trends_of(runs) for text in trend.sentences()]
+
+    (sentence,) = found(181, 180, 179, 180, 181, 170, 169, 171, 170, 169)
+    assert sentence == "device_rate at 2 at once: 5.6 % lower from run5 on; the run before is run4"
+    assert found(181, 180, 179, 180, 181, 180, 179, 181, 180, 179) == [], "the control"
+
+
+def test_each_concurrency_is_compared_with_that_of_another_run() -> None:
+    old, new = (CaseResult("m:engine:CPU:1:1:1", (one,), {}) for one in (outcome(), slower_at_2(120.0)))
+    row, same = CaseRuns(("old", "new"), old, new), CaseRuns(("old", "old"), old, old)
+    (regression,) = row.regressions(row.changes())
+    assert regression.startswith("device_rate at 2 at once")
+    assert list(same.regressions(same.changes())) == [], "the control"
+
+
 def test_each_concurrency_is_judged_against_its_own_baseline() -> None:
     """The best concurrency is as fast as ever, and a smaller one is not."""
     accepted = baselines.accept(CaseResult("m:engine:CPU:1:1:1", (outcome(),), {}), [], Accepted("a", "b"))
     assert {f"device_rate at {users} at once" for users in (1, 2, 4)} < accepted.metrics.keys()
     assert all(one.ok for one in baselines.judge([outcome()], accepted))
-    new = outcome()
-    slower = [replace(one, figures={**one.figures, "device_rate": 120.0}) for one in new.points if one.name[0] == "2"]
-    points = tuple(slower[0] if one.name == slower[0].name else one for one in new.points)
-    (failed,) = [one for one in baselines.judge([replace(new, points=points)], accepted) if not one.ok]
+    new = slower_at_2(120.0)
+    (failed,) = [one for one in baselines.judge([new], accepted) if not one.ok]
     assert failed.name == "baseline device_rate at 2 at once"
     assert failed.sentence.startswith("device_rate at 2 at once is 120 tokens/s (1 round), 33.3 % below the baseline's")
-    other = [one for one in baselines.judge([replace(new, points=points[:-1])], accepted) if not one.ok][-1]
+    other = [one for one in baselines.judge([replace(new, points=new.points[:-1])], accepted) if not one.ok][-1]
     assert other.sentence.startswith("ttft_p50 at 4 at once is missing")
 
 

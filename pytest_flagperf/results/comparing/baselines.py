@@ -22,7 +22,7 @@ from pytest_flagperf.results.figures.noise import Judgement, Level, Noise
 from pytest_flagperf.results.figures.statistics import finite
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.measured import marks
-from pytest_flagperf.results.measured.outcome import AT, Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, judged_at_points
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, files
@@ -289,7 +289,7 @@ def accept(
     ``earlier``: the rounds of comparable runs, from which the noise is measured together with the case's own.
     """
     first = case.outcomes[0]
-    names = list(old.metrics) if old is not None else [*first.judged, *_of_points(first)]
+    names = list(old.metrics) if old is not None else [*first.judged, *judged_at_points(first)]
     kept = old.metrics if old is not None and keep_bounds else {}
     figures = {name: _figure(name, case.outcomes, earlier, kept.get(name)) for name in names}
     return Baseline(
@@ -300,12 +300,6 @@ def accept(
         fingerprint=first.fingerprint,
         machine=first.machine,
     )
-
-
-def _of_points(outcome: Outcome) -> list[str]:
-    """Return the figures of points that are judged, each by its own baseline."""
-    figures = [figure for figure in outcome.figures if figure.name in kind_of(outcome).judged_at_points]
-    return [f"{one.name}{AT}{point.name}" for point in outcome.points for one in figures if one.over in point.values]
 
 
 def _figure(

@@ -10,7 +10,7 @@ from functools import cached_property
 from pytest_flagperf.results.figures import change_points, noise
 from pytest_flagperf.results.figures.statistics import finite, student_limit
 from pytest_flagperf.results.figures.units import quantity
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, judged_at_points
 
 FEWEST = 3
 """The minimum number of runs of a trend: two runs are a comparison."""
@@ -103,6 +103,13 @@ class Trend:
         side = "higher" if after > before else "lower"
         share = f"{quantity(abs(after - before) / abs(before), 'share')} {side}" if before else side
         return f"{self.figure}: {share} from {_named(first)} on; the run before is {_named(last)}"
+
+
+def trends_of(runs: Sequence[tuple[str, Sequence[Outcome]]]) -> list[Trend]:
+    """Return the trend of the main figure over the runs, and that of each point whose level changed."""
+    last = runs[-1][1][0]
+    main, *points = (trend_of(name, runs) for name in (last.main, *judged_at_points(last)))
+    return [one for one in (main, *(point for point in points if point and point.changes)) if one]
 
 
 def trend_of(name: str, runs: Sequence[tuple[str, Sequence[Outcome]]]) -> Trend | None:

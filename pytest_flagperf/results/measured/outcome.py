@@ -262,6 +262,12 @@ class Outcome(PlannedRound, LoggedRound):
         return outcome
 
 
+def judged_at_points(outcome: Outcome) -> list[str]:
+    """Return the figures of points that are judged, each by itself."""
+    figures = [figure for figure in outcome.figures if figure.name in kind_of(outcome).judged_at_points]
+    return [f"{one.name}{AT}{point.name}" for point in outcome.points for one in figures if one.over in point.values]
+
+
 def counted(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Return the rounds whose figures count, everywhere: the valid ones, or all that finished if none is valid."""
     finished = [outcome for outcome in outcomes if outcome.ok]
