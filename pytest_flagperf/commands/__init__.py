@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 from pytest_flagperf import __version__
-from pytest_flagperf.commands import accept, export, show
+from pytest_flagperf.commands import accept, show
 from pytest_flagperf.packages import advice
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems, near
@@ -29,7 +29,6 @@ from pytest_flagperf.stored import FormatError
 COMMANDS: dict[str, ModuleType] = {
     "show": show,
     "accept": accept,
-    "export": export,
 }
 SUCCESS, PROBLEM_FOUND, COMMAND_FAILED = 0, 1, 2
 _PIPE_CLOSED = 141

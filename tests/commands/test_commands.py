@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.commands import all_commands, main, parser
-from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.stored import live_record
+from pytest_flagperf_export.performance import performance_tables
 from tests.helpers import trees
 from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
 from tests.helpers.live_runs import LiveRun

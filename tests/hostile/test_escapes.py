@@ -16,13 +16,13 @@ from pytest_flagperf.commands import main
 from pytest_flagperf.printable import printable
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note, subscribed
-from pytest_flagperf.report.export.markdown import performance_tables
 from pytest_flagperf.report.terminal.live import TerminalLines, rank_logs
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import FormatError, files
+from pytest_flagperf_export.performance import performance_tables
 from tests.helpers.pseudo_terminal import Terminal
 from tests.helpers.results_help import edit_json, recorded, replay_dir
 from tests.plugin.conftest import TRAINING, Toy

@@ -84,7 +84,7 @@ def empty(tmp_path: Path) -> Path:
 
 def test_the_wheel_and_the_sdist_contain_what_belongs_to_them(wheel: Wheel) -> None:
     code = wheel.below("pytest_flagperf", "flagperf_driver")
-    for name in ("compare", "list", "page", "scaffold", "serving", "slurm", "submission", "wheels"):
+    for name in ("compare", "export", "list", "page", "scaffold", "serving", "slurm", "submission", "wheels"):
         packed = wheel.below(f"packages/{name}/pytest_flagperf_{name}")
         code += [file.removeprefix(f"packages/{name}/") for file in packed]
     data = [f"{BUNDLED}/{name}" for name in wheel.below("suites", "vendors") if "/tests/" not in name]

@@ -27,7 +27,6 @@ from pytest_flagperf.case import Shape
 from pytest_flagperf.commands import common
 from pytest_flagperf.kinds.training.verdicts import converges
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.export import markdown
 from pytest_flagperf.results.comparing.one_card import STORED
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import marks
@@ -39,6 +38,7 @@ from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.results.verification import verify
 from pytest_flagperf.stored import FormatError, to_json_types
 from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf_export import performance
 
 from .signature import sign, signature_of
 
@@ -277,7 +277,7 @@ def _fill(
                     _add(archive, top, file, content, sums, path.stat().st_mtime)
     summary = json.dumps(to_json_types(_summary(runs, required, problems)), indent=1, ensure_ascii=False) + "\n"
     _add(archive, top, SUMMARY, io.BytesIO(summary.encode()), sums)
-    _add(archive, top, markdown.FILE, io.BytesIO(markdown.performance_tables(runs).encode()), sums)
+    _add(archive, top, performance.FILE, io.BytesIO(performance.performance_tables(runs).encode()), sums)
     lines = [f"{digest}  {name}\n" for name, digest in sorted(sums.items())]
     _add(archive, top, SUMS, io.BytesIO("".join(lines).encode()), sums)
     return len(sums)

@@ -14,11 +14,12 @@ from pathlib import Path
 from pytest_flagperf.commands import common
 from pytest_flagperf.packages import need
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.report.export import markdown
 from pytest_flagperf.results.tables import columns, frames
 from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import write_text
 from pytest_flagperf.stored.layout import TABLE
+
+from . import further, performance
 
 _PARQUET = "results.parquet"
 _OWN = ("csv", "parquet", "markdown")
@@ -66,8 +67,6 @@ def _writer(name: str, *, long: bool) -> _Write:
             return partial(_write_parquet, long=long)
         case "markdown":
             return _write_tables
-    from pytest_flagperf.report.export import further  # imports the installed packages
-
     return partial(further.write, further.find_exporter(name, _OWN))
 
 
@@ -92,6 +91,6 @@ def _write_parquet(runs: Sequence[StoredRun], directory: Path, *, long: bool) ->
 
 
 def _write_tables(runs: Sequence[StoredRun], directory: Path) -> list[Path]:
-    path = directory / markdown.FILE
-    write_text(path, markdown.performance_tables(runs))
+    path = directory / performance.FILE
+    write_text(path, performance.performance_tables(runs))
     return [path]
