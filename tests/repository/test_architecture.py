@@ -29,7 +29,7 @@ ALLOWED_BY_FOLDER = {
 FOR_ANY_VENDOR = {
     "torch", "paddlepaddle", "tensorflow", "keras", "mindspore", "torchvision", "timm", "transformers", "diffusers",
     "tokenizers", "safetensors",
-    "sentencepiece", "sacrebleu", "sacremoses", "jieba",
+    "sentencepiece", "sacrebleu", "sacremoses", "jieba", "nltk", "rouge-score",
     "numpy", "setuptools", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""
@@ -39,7 +39,12 @@ OPTIONAL = {
     "common/language/tests/low_precision.py": {"torchao"},
 }
 """The packages for some hardware that shared code imports late, when a config selects them; no suite requires them."""
-IMPORTED_AS = {"pillow": "PIL", "paddlepaddle": "paddle", "faster-coco-eval": "faster_coco_eval"}
+IMPORTED_AS = {
+    "pillow": "PIL",
+    "rouge-score": "rouge_score",
+    "paddlepaddle": "paddle",
+    "faster-coco-eval": "faster_coco_eval",
+}
 
 # A module imports only modules of lower layers, or of its own package.
 LAYERS = [

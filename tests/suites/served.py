@@ -23,13 +23,17 @@ _PROMPT, _ANSWER = 48, 16
 
 def trained(suite: Path, engine: type[Any]) -> Any:
     """Return the model that a serving suite trains at the small scale, in fewer steps."""
-    own = options.values("", suite.parents[2] / _KIND, suite / "config" / "_base.py", measures=True)
+    return engine(context(suite, "_base.py", "_small.py"))
+
+
+def context(suite: Path, *layers: str, **settings: Any) -> Context:
+    """Return the context of a serving suite with these files of its config; its training is the small one."""
+    own = options.values("", suite.parents[2] / _KIND, *(suite / "config" / name for name in layers), measures=True)
     model, framework = own["weights_of"].split(":")
     config = suite.parents[1] / model / framework / "config"
     case = options.values(framework, config / "_base.py", config / "_small.py")
-    own |= {"weights_of": f"{model}:{framework}:1x1", "case_config": {**case, "max_steps": _STEPS}}
-    ctx = Context(config=Config(own), scale="small", suite_dir=suite, device=torch.device("cpu"))
-    return engine(ctx)
+    own |= {"weights_of": f"{model}:{framework}:1x1", "case_config": {**case, "max_steps": _STEPS}, **settings}
+    return Context(config=Config(own), scale="small", seed=42, suite_dir=suite, device=torch.device("cpu"))
 
 
 def served(model: Any, texts: Sequence[Sequence[int]], log: Path) -> tuple[float, float]:

@@ -40,12 +40,20 @@ rate_most_s = 240.0  # of the search for one pair of limits; a rate takes at mos
 # -- the judgement of answers --------------------------------------------------------------------------------
 accuracy_texts = 16  # held-out texts whose begins are prompts, with and without load
 
+# -- published weights and the set that judges them: the reference scale ---------------------------------------
+accuracy_set = ""  # the module of suites/common/serving that reads and scores the set; empty: the suite trains
+accuracy_requests = 0  # questions of the set, drawn by the seed; 0: all, as MLPerf requires
+accuracy_answer_tokens = 128  # the most tokens of an answer
+accuracy_temperature = 0.0  # at which answers are sampled; 0: greedy
+accuracy_reference: dict[str, float] = {}  # the stored scores of the weights, from 0 to 100
+accuracy_length = 0.0  # the stored mean length of an answer, as the set counts it; 0: not judged
+
 # -- timeouts ------------------------------------------------------------------------------------------------
 ready_timeout_s = 900.0  # from the start of the server until it answers
 event_timeout_s = 60.0  # without an event of an answer
 
 MUTABLE = [
-    "accuracy_texts", "answer_tokens", "case_settings", "concurrencies", "event_timeout_s", "prompt_tokens",
-    "rate_most_s", "rate_precision", "rate_requests", "ready_timeout_s", "weights_of",
+    "accuracy_requests", "accuracy_texts", "answer_tokens", "case_settings", "concurrencies", "event_timeout_s",
+    "prompt_tokens", "rate_most_s", "rate_precision", "rate_requests", "ready_timeout_s", "weights_of",
 ]  # fmt: skip
 """Keys that a vendor's file and ``--set`` may override in every serving suite; the limits are those of the suite."""

@@ -15,7 +15,7 @@ from pytest_flagperf.stored.plan import StoredPlan
 
 from . import requests
 from .requests import Limits, StoredPoint
-from .suite import ESTIMATE, LEFT_OUT, LOGGED, OVER, REQUEST_RATE, START, TOKEN_LIMIT
+from .suite import ESTIMATE, LEFT_OUT, LENGTH, LOGGED, OVER, REFERENCE, REQUEST_RATE, START, TOKEN_LIMIT
 
 _LEAST_SAMPLED = 0.5
 """The share of a point's time that must be sampled for its energy."""
@@ -54,7 +54,7 @@ def derived(
         if point.name == START and left_out:
             point = replace(point, facts={**point.facts, LEFT_OUT: left_out})
         if own is None or not own.measured or not {OVER, REQUEST_RATE} & point.values.keys():
-            return replace(point, figures=logged)
+            return _scored(replace(point, figures=logged), plan.config)
         shares = {f"within_{name}": own.within(one) for name, one in limits.items()}
         times = {**own.times(), **{name: share for name, share in shares.items() if share}}  # a figure is above 0
         load = {"client_load": own.token_rate / client_rate} if client_rate > 0 else {}
@@ -72,6 +72,19 @@ def derived(
         return replace(point, figures={**logged, **times, **load}, facts={**point.facts, **facts})
 
     return tuple(map(with_figures, points))
+
+
+def _scored(point: MeasuredPoint, config: Mapping[str, Any]) -> MeasuredPoint:
+    """Return the point with the scores of its answers, if it has any, as shares of the stored reference."""
+    if not config.get("accuracy_set") or "samples" not in point.facts:
+        return point
+    length = {LENGTH: config["accuracy_length"]} if config["accuracy_length"] else {}
+    stored = {**config["accuracy_reference"], **length}
+    shares = {name: number(point.facts.get(name)) / reference for name, reference in stored.items()}
+    scores = [share for name, share in shares.items() if name != LENGTH]
+    figures = {"score": min(scores), **({"answer_length": shares[LENGTH]} if length else {})}
+    facts = {**point.facts, **{f"{name}{REFERENCE}": reference for name, reference in stored.items()}}
+    return replace(point, figures={**point.figures, **figures}, facts=facts)
 
 
 def limits_of(config: Mapping[str, Any]) -> dict[str, Limits]:

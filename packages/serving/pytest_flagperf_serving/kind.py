@@ -47,7 +47,9 @@ class ServingKind(MeasurementKind):
             f"{_VERDICTS}:accurate",
             rounds="measurements",
             verdicts={
-                "accurate": "the engine's tokens are those of the model without the engine",
+                "accurate": "the engine's tokens are those of the model without the engine, or its answers to a set"
+                " score as the stored reference",
+                "length": "answers to a set are as long as those of the stored reference",
                 "as_trained": "served as trained: the engine's log perplexity is that of the training's evaluation",
                 "under_load": "answers among the timed ones are as right as those without load",
             },
@@ -77,7 +79,7 @@ class ServingKind(MeasurementKind):
 
     def check(
         self,
-        suite: Suite,  # noqa: ARG002
+        suite: Suite,
         scale: str,
         shape: Shape,
         resolved: Resolved,
@@ -85,9 +87,10 @@ class ServingKind(MeasurementKind):
         training: Suite | None = None,
     ) -> tuple[Resolved, list[str]]:
         from .memory import with_memory
-        from .plan import problems
+        from .plan import missing_data, problems
 
-        found = list(problems(scale, shape, resolved.config))
+        config = resolved.config
+        found = [*problems(scale, shape, config), *missing_data(suite, scale, config)]
         return (resolved, found) if found or training is None else with_memory(resolved, shape, chip, training)
 
     def source(self, plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
@@ -99,9 +102,11 @@ class ServingKind(MeasurementKind):
         from .memory import sentence
         from .plan import measures
 
-        weights = "random weights" if plan.synthetic else "trained weights"
+        published = bool(plan.config["accuracy_set"])
+        weights = "random weights" if plan.synthetic else "published weights" if published else "trained weights"
         memory = sentence(plan.config, plan.shape, plan.case.hardware, plan.memory_gib)
-        return CaseWords(measures(plan.config), [f"serves {weights}"], "included", {"memory": memory} if memory else {})
+        more = {"memory": memory} if memory else {}
+        return CaseWords(measures(plan.config), [f"serves {weights}"], "none" if published else "included", more)
 
     def estimate(self, plan: Plan, stored_runs: StoredRuns) -> DurationEstimate | str:
         from .plan import longest

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_flagperf.case import Shape
-from pytest_flagperf.catalog import REFERENCE
+from pytest_flagperf.catalog import REFERENCE, Suite
 from pytest_flagperf.kind import DurationEstimate
 from pytest_flagperf.plan import Plan
 from pytest_flagperf.results.figures.units import count, quantity
@@ -24,7 +25,7 @@ def training(plan: Plan, chosen: Sequence[Selected]) -> Selected | None:
 
     Containers do not see the folder of the run, and a server that runs already has its own weights.
     """
-    if plan.synthetic or plan.config["endpoint"] or runtimes()[plan.runtime].uses_images:
+    if plan.synthetic or plan.config["accuracy_set"] or plan.config["endpoint"] or runtimes()[plan.runtime].uses_images:
         return None
     expected = plan.config[WEIGHTS_OF], plan.vendor, plan.scale, plan.case.hardware
     for one in chosen:
@@ -55,8 +56,10 @@ def longest(config: Mapping[str, Any]) -> DurationEstimate:
 
 def problems(scale: str, shape: Shape, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield why a case cannot be served."""
-    if scale == REFERENCE and not config["throughput_only"]:
-        yield "no trained weights at the reference scale; pass --synthetic for random ones, or --scale=small"
+    if scale == REFERENCE and not config["accuracy_set"] and not config["throughput_only"]:
+        yield "no published weights at the reference scale; pass --synthetic for random ones, or --scale=small"
+    if config["accuracy_set"] and not config["accuracy_reference"]:
+        yield "accuracy_reference is empty; expected the stored scores of the weights"
     if shape.nnodes > 1:
         yield (
             f"{shape.nnodes} hosts: a serving case has one host, because its servers share nothing and its client would"
@@ -70,7 +73,11 @@ def problems(scale: str, shape: Shape, config: Mapping[str, Any]) -> Iterator[st
             f"concurrencies is {users!r}; expected a number of at least {shape.nproc}, a request for each of the"
             f" {shape.nproc} servers; set concurrencies, or use fewer devices"
         )
-    for key, least in (("prompt_tokens", 1), ("answer_tokens", 2), ("accuracy_texts", 1), ("rate_requests", 1)):
+    fewest = {
+        "prompt_tokens": 1, "answer_tokens": 2, "accuracy_texts": 1, "rate_requests": 1, "accuracy_requests": 0,
+        "accuracy_answer_tokens": 1,
+    }  # fmt: skip
+    for key, least in fewest.items():
         if config[key] < least:
             yield f"{key} is {config[key]}; expected at least {least}"
     for key in ("server_ttft_s", "server_tpot_s", "interactive_ttft_s", "interactive_tpot_s", "rate_precision"):
@@ -90,12 +97,24 @@ def problems(scale: str, shape: Shape, config: Mapping[str, Any]) -> Iterator[st
         yield f"prompt_tokens and answer_tokens are {places:,} together; expected at most {old:,}, the model's context"
 
 
+def missing_data(suite: Suite, scale: str, config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the data directory does not have; preflight looks on each host."""
+    if not config["data_dir"] or config["throughput_only"]:
+        return
+    folder = Path(config["data_dir"])
+    tests = {"file": Path.is_file, "folder": Path.is_dir}
+    missing = [item.path for item in suite.scales[scale].data if not tests[item.kind](folder / item.path)]
+    if missing:
+        readme = (suite.path.parent / "README.md").relative_to(suite.root)
+        yield f"{folder} has no {', '.join(missing)}; {readme} has the layout of this folder, and how to get its files"
+
+
 def _standing(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with a server that the suite does not bring."""
     endpoint, words = config["endpoint"], config.get("server_command")
     if endpoint and not re.match(r"https?://[^/]", endpoint):
         yield f"endpoint is {endpoint!r}; expected a URL, as in http://10.0.0.7:8000"
-    if endpoint and not config["weights"] and not config["throughput_only"]:
+    if endpoint and not (config["weights"] or config["accuracy_set"] or config["throughput_only"]):
         yield (
             "endpoint has no weights to judge its answers by; set weights to the folder that it serves, or pass"
             " --synthetic to measure only speed"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_flagperf.catalog.suite import Goal, MetricTable, SuiteFigure
+from pytest_flagperf.catalog.suite import DataItem, Goal, MetricTable, SuiteFigure
 
 OVER = "concurrency"
 """The value of a point: how many requests the server has at once."""
@@ -22,6 +22,7 @@ LOGGED = frozenset(
         "perplexity_agreement",
         "right_tokens",
         "right_under_load",
+        "score_under_load",
         "server_memory",
         "time_to_ready",
     }
@@ -31,6 +32,10 @@ LIMITS = ("server", "interactive")
 """The names of the limits of times, as the config has them: server_ttft_s and server_tpot_s."""
 TOKEN_LIMIT = "token_limit_s"  # noqa: S105 - a token of an answer
 """The end of the name of a fact of each concurrency: the limit of the time of a token."""
+LENGTH = "length"
+"""The name of a fact of answers to a set: their mean length."""
+REFERENCE = "_reference"
+"""The end of the name of a fact: the stored value of a score, or of the length."""
 _JOULES = "J/token"
 ESTIMATE, LEFT_OUT = "memory_estimate", "left_out"
 """The config key with the estimate of a device's memory, and its part with the concurrencies that do not fit."""
@@ -111,6 +116,17 @@ FIGURES: Mapping[str, SuiteFigure] = {
         "share", "higher", "1 less the relative difference of the log perplexity of held-out text by the engine from"
         " the trainer's own", optional=True,
     ),
+    "score": SuiteFigure(
+        "share", "higher", "score of the answers to the set, as a share of the stored reference: the lowest score",
+        optional=True,
+    ),
+    "answer_length": SuiteFigure(
+        "share", "higher", "length of the answers to the set, as a share of the stored reference", optional=True,
+    ),
+    "score_under_load": SuiteFigure(
+        "share", "higher", "score of answers among the timed ones, as a share of that of the same questions without"
+        " load: the worst concurrency", over=OVER, pick="worst", optional=True,
+    ),
     "repeated_speed": SuiteFigure(
         "x", "lower", "how much faster tokens of prompts come that the server has seen before: the worst concurrency",
         over=OVER, pick="worst", optional=True, variation=1.0,
@@ -129,6 +145,8 @@ FIGURES: Mapping[str, SuiteFigure] = {
 class ServingScale:
     flops_per_sample: float | None = None
     """FLOPs of training a token; a third of it is the forward pass of a token."""
+    data: tuple[DataItem, ...] = ()
+    """What the data directory must have: the published weights, and the set that judges them."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ def lines(cases: Sequence[CaseResult], width: int) -> list[str]:
 def _row(case: CaseResult) -> tuple[str, ...]:
     def shown(name: str) -> str:
         value = case.median(name)
+        if value is None and name == "right_tokens":  # published weights have a score instead
+            value = case.median("score")
         if value is None:
             return NOTHING
         # The heading has the unit of rates.

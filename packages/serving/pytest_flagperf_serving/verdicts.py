@@ -12,10 +12,12 @@ from pytest_flagperf.results import Outcome, Verdict
 from pytest_flagperf.results.figures.units import compared, count, quantity
 from pytest_flagperf.results.verdicts.verdict import finished
 
-from .suite import LEFT_OUT, LIMITS, OVER, RATE, REQUEST_RATE
+from .suite import LEFT_OUT, LENGTH, LIMITS, OVER, RATE, REFERENCE, REQUEST_RATE
 
 LEAST_RIGHT = 0.99
 """Of the tokens of greedy answers, and of the log perplexity; a share that must be as without the engine."""
+MOST_OFF_LENGTH = 0.1
+"""By which share the mean length of answers may differ from the stored one: a model that answers less is faster."""
 MOST_FASTER = 3.0
 """A prompt that the server has seen before may be answered so many times faster; a stored answer is far above."""
 LEAST_OF_SMALLER = 0.5
@@ -35,6 +37,11 @@ def accurate(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
             continue
         if outcome.synthetic:
             yield Verdict("accurate", True, "not judged: random weights", "trained weights", judged=False)
+            continue
+        scored = next((point for point in outcome.points if "score" in point.figures), None)
+        if scored:
+            yield from _scores(outcome, scored)
+            yield _as_good_under_load(outcome)
             continue
         yield _agrees(outcome, "accurate right_tokens", "right_tokens", "tokens as chosen without the engine")
         yield _as_trained(outcome)
@@ -68,6 +75,47 @@ def _agrees(outcome: Outcome, name: str, figure: str, about: str) -> Verdict:
     expected = f"at least {least} {about}"
     invalid = "the figures of this round are invalid"
     return Verdict(name, ok, got, expected, "" if ok else f"{_round(outcome)}: {got}, expected {expected}; {invalid}")
+
+
+def _scores(outcome: Outcome, point: MeasuredPoint) -> Iterator[Verdict]:
+    """Judge the scores of the answers to a set, and their length, by the stored ones; a drawn part has an interval."""
+    facts = point.facts
+    amount = f"{int(number(facts['samples'])):,} of {int(number(facts['of'])):,} answers"
+    for key in (key for key in facts if key.endswith(REFERENCE)):
+        name = key.removesuffix(REFERENCE)
+        value, stored, wide = (number(facts.get(one)) for one in (name, key, f"{name}_interval"))
+        got, most = f"{value:.4g} ({amount})", 1 + MOST_OFF_LENGTH
+        if name == LENGTH:
+            verdict = partial(Verdict, "length")
+            expected = f"{1 - MOST_OFF_LENGTH:.0%} to {most:.0%} of the stored length of an answer, {stored:.4g}"
+            ok = value + wide >= stored * (1 - MOST_OFF_LENGTH) and value - wide <= stored * most
+        else:
+            verdict = partial(Verdict, f"accurate {name}")
+            expected = f"at least {LEAST_RIGHT:.0%} of the stored {stored:.4g}, {stored * LEAST_RIGHT:.4g}"
+            ok = value + wide >= stored * LEAST_RIGHT
+        if wide:
+            expected += f", within the interval of {wide:.2g} of the answers drawn"
+        sentence = f"{_round(outcome)}: {name} is {got}, expected {expected}; the figures of this round are invalid"
+        yield verdict(ok, got, expected, "" if ok else sentence)
+
+
+def _as_good_under_load(outcome: Outcome) -> Verdict:
+    """Judge the worst point, by the upper end of its interval."""
+    points = [point for point in outcome.points if "score_under_load" in point.figures]
+    expected = f"at least {LEAST_RIGHT:.0%} of the score of the same questions without load"
+
+    def highest(point: MeasuredPoint) -> float:
+        return point.figures["score_under_load"] + number(point.facts.get("under_load_interval"))
+
+    worst = min(points, key=highest, default=None)
+    if worst is None:
+        got = "no point has enough answers"
+    else:
+        share, wide = worst.figures["score_under_load"], number(worst.facts.get("under_load_interval"))
+        got = f"{share:.1%} at {worst.name}, with an interval of {wide:.1%}"
+    ok = worst is not None and highest(worst) >= LEAST_RIGHT
+    sentence = f"{_round(outcome)}: {got}, expected {expected}; the figures of this round are invalid"
+    return Verdict("under_load", ok, got, expected, "" if ok else sentence)
 
 
 def _answered(outcome: Outcome) -> Verdict:

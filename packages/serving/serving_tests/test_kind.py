@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flagperf_driver.node.logs.points import MeasuredPoint
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog import Catalog, Suite
+from pytest_flagperf.config.module import load
 from pytest_flagperf.engines.agents.environments import runtime_request
 from pytest_flagperf.kind import kind_named
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
@@ -24,6 +26,7 @@ from pytest_flagperf_compare.comparison import CaseRuns
 from pytest_flagperf_serving.tables import mark
 from serving_tests.conftest import REPO
 from serving_tests.outcomes import outcome_of
+from tests.helpers.trees import write
 
 CATALOG = Catalog.scan([REPO])
 SUITE = "llama31_8b:transformers"
@@ -104,13 +107,40 @@ def test_vllm_has_the_vendors_package_and_one_server_for_all_devices() -> None:
     case, cpu = Case.parse("llama31_8b:vllm:CPU:1:2:1"), CATALOG.vendor("cpu")
     request = runtime_request(Settings(), CATALOG, case, cpu, "venv")
     config = cpu.path / "llama31_8b-vllm" / "config"
-    assert (request.requirements, request.overrides) == ((config / "requirements.txt",), (config / "overrides.txt",))
+    own = CATALOG.suite("llama31_8b", "vllm").path / "requirements.txt"
+    assert request.requirements == (own, config / "requirements.txt")
+    assert request.overrides == (config / "overrides.txt",)
     assert planned("1:2", "cpu", "CPU", "concurrencies=[1]", suite="llama31_8b:vllm").config["one_server"]
     of_8b: dict[str, Any] = {"suite": "llama31_8b:vllm", "scale": "reference"}
     plan = planned("1:2", "nvidia", "H100", "precision=fp8", synthetic=True, **of_8b)
     assert (plan.config["precision"], plan.config["case_config"]["num_layers"]) == ("fp8", 32)
-    with pytest.raises(Problems, match="no trained weights at the reference scale; pass --synthetic"):
+
+
+def test_published_weights_are_planned_with_the_folder_that_has_them(tmp_path: Path) -> None:
+    of_8b: dict[str, Any] = {"suite": "llama31_8b:vllm", "scale": "reference"}
+    with pytest.raises(Problems, match=r"needs its data at scale reference: pass their folder with --data-dir"):
         planned("1:2", "nvidia", "H100", **of_8b)
+    items = [Path(item.path) for item in CATALOG.suite("llama31_8b", "vllm").scales["reference"].data]
+    for item in items[1:]:
+        (tmp_path / item).mkdir(parents=True) if not item.suffix else write(tmp_path, str(item), "")
+    lacks = "has no weights/config.json; suites/llama31_8b/README.md has the layout of this folder"
+    with pytest.raises(Problems, match=lacks):
+        planned("1:2", "nvidia", "H100", data_dir=tmp_path, **of_8b)
+    write(tmp_path, str(items[0]), "")
+    plan = planned("1:2", "nvidia", "H100", data_dir=tmp_path, **of_8b)
+    assert [Path(item.path) for item in plan.manifest] == items
+    assert kind_named("serving").describe(plan).labels == ["serves published weights"]
+
+
+def test_all_engines_of_a_model_are_judged_by_the_same_reference() -> None:
+    def rules(suite: Suite) -> dict[str, Any]:
+        names = load(suite.path / "config" / "_base.py").names
+        return {name: value.value for name, value in names.items() if name.startswith("accuracy_")}
+
+    suites = [suite for suite in CATALOG.suites.values() if suite.kind == "serving" and rules(suite)]
+    assert len(suites) > 1
+    for suite in suites:
+        assert rules(suite) == rules(next(one for one in suites if one.model == suite.model))
 
 
 def test_random_weights_are_planned_only_if_they_are_asked_for() -> None:

@@ -31,6 +31,9 @@ class Request:
     tokens: int
     text: int | None = None
     """The number of the held-out text that the prompt is the begin of; the answer is judged afterwards."""
+    stops: Sequence[int] = ()
+    """Tokens that end the answer, which has at most so many tokens then."""
+    temperature: float = 0.0
 
 
 @dataclass
@@ -60,7 +63,7 @@ class Answer:
     @property
     def token_s(self) -> float:
         """The mean time of a token after the first one."""
-        return (self.times[-1] - self.times[0]) / (len(self.times) - 1)
+        return (self.times[-1] - self.times[0]) / max(len(self.times) - 1, 1)
 
     def to_json(self, begin: float) -> dict[str, Any]:
         """Return what is stored of the request, with times since ``begin``."""
@@ -96,15 +99,15 @@ class Client:
     async def complete(self, request: Request, due: float | None = None) -> Answer:
         """Send a request and return its answer, also of a request that failed; ``due`` is when it had to be sent."""
         body = {
-            "model": self._model, "prompt": list(request.prompt), "max_tokens": request.tokens, "temperature": 0,
-            "ignore_eos": True, "stream": True, "return_token_ids": True,
+            "model": self._model, "prompt": list(request.prompt), "max_tokens": request.tokens,
+            "temperature": request.temperature, "stream": True, "return_token_ids": True,
+            **({"stop_token_ids": list(request.stops)} if request.stops else {"ignore_eos": True}),
         }  # fmt: skip
         answer = self.under_way = Answer(request, due or 0.0)
         try:
             async with self._limited(answer):
                 await self._stream(body, answer)
-            if len(answer.tokens) != request.tokens:
-                raise RequestFailed(f"the answer has {len(answer.tokens)} tokens; expected {request.tokens}")
+            _check_length(answer)
         except RequestFailed as error:
             answer.problem = str(error)
             self.close()
@@ -224,6 +227,14 @@ class Client:
                 self._host, self._port, limit=LONGEST_HEAD, ssl=self._ssl or None
             )
         return self._streams
+
+
+def _check_length(answer: Answer) -> None:
+    """Raise RequestFailed if an answer is too long, or ended too early."""
+    request, number = answer.request, len(answer.tokens)
+    if number > request.tokens or number < (1 if request.stops else request.tokens):
+        fewest = "1 to " if request.stops else ""
+        raise RequestFailed(f"the answer has {number} tokens; expected {fewest}{request.tokens}")
 
 
 def _after(answer: Answer | None) -> str:

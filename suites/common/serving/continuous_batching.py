@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ class ContinuousBatching:
                 allow_block_sharing=False,
             ),
         )  # fmt: skip
+        self._numbers = itertools.count()
         self._hidden: list[torch.Tensor] | None = None
         self._alone = asyncio.Lock()
         self._model.model.register_forward_hook(self._keep)
@@ -38,19 +40,23 @@ class ContinuousBatching:
 
     async def answer(self, prompt: Sequence[int], tokens: int) -> AsyncGenerator[list[int], None]:
         outputs: asyncio.Queue[Any] = asyncio.Queue()
-        name = f"request{id(outputs)}"
+        name = f"request{next(self._numbers)}"
         self._manager.register_result_handler(name, outputs.put_nowait)
         if self._manager.add_request(list(prompt), name, tokens, streaming=True) is None:
             raise RuntimeError("the engine has stopped")
         sent, finished = 0, False
-        while not finished:
-            output = await outputs.get()
-            if output.error:
-                raise RuntimeError(output.error)
-            finished = output.is_finished()
-            new, sent = output.generated_tokens[sent:], len(output.generated_tokens)
-            if new:
-                yield new
+        try:
+            while not finished:
+                output = await outputs.get()
+                if output.error:
+                    raise RuntimeError(output.error)
+                finished = output.is_finished()
+                new, sent = output.generated_tokens[sent:], len(output.generated_tokens)
+                if new:
+                    yield new
+        finally:
+            if not finished:
+                self._manager.cancel_request(name)
 
     async def log_probabilities(self, tokens: Sequence[int]) -> list[float]:
         """Return the log probability of each token but the first, from the states of the engine's own forward pass."""

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from common.serving import load, selftest
 from common.serving.client import Answer, Client, Request, RequestFailed
 from common.serving.process import NoServer, ServerError, ServerProcess
+from common.serving.scored import Scored
 from common.serving.search import RateSearch
 from common.serving.standing import StandingServer, served_name
 from flagperf_driver import seeds
@@ -30,6 +31,8 @@ from flagperf_driver.measuring.measurement import Measurement, Point
 CONCURRENCY, RATE = "concurrency", "rate"
 _JUDGED_EVERY = 4
 """Of the timed requests, so many have one whose answer is judged."""
+_FEWEST_SCORED = 3
+"""The fewest timed answers of a point whose scores are compared with those without load."""
 _PROMPTS, _ARRIVALS = "prompts", "arrivals"
 _LIMITS = ("server", "interactive")
 """The names of the limits of MLPerf, as the keys of the config have them."""
@@ -57,6 +60,8 @@ class Model(Protocol):
     """The training of the same run whose weights these are; empty if they come from this round."""
     log_perplexity: float | None
     """Of all texts, by the trainer's own evaluation; None if the weights come from no training."""
+    scored: Scored | None
+    """What scores answers to the texts, which are whole prompts then; None: their tokens are judged."""
 
     def command(self, port: int) -> Sequence[str]:
         """Return the program that serves the model on a port of this host, with its arguments."""
@@ -90,9 +95,12 @@ class Serving(Measurement):
         # A standing server is that of all ranks.
         self._urls: list[str] = [*dict.fromkeys(filter(None, gather(self._server.url)))]
         self._prompts = self._new_prompts()
-        self._texts = min(self._config.accuracy_texts, len(model.texts))
+        self._texts = len(model.texts) if model.scored else min(self._config.accuracy_texts, len(model.texts))
+        self._judged_texts = itertools.cycle(range(self._texts))
+        self._alone: Mapping[int, Mapping[str, float]] = {}
+        """The scores of answers without load, by their texts."""
         self._figures: Mapping[str, float] = {}
-        self._facts: Mapping[str, Any] = {}
+        self._facts: dict[str, Any] = {}
         self._best_rate, self._searched_limits = 0.0, ""
         self._rates: dict[float, Mapping[str, Any]] = {}
 
@@ -161,13 +169,22 @@ class Serving(Measurement):
         return {**ready, "client_rate": tested.rate}
 
     async def _judged(self, point: Point) -> Mapping[str, float]:
-        """Compare answers with the model without the engine, and held-out texts with the trainer's evaluation."""
+        """Compare answers with the model without the engine, and held-out texts with the trainer's evaluation.
+
+        Answers to a set are scored instead.
+        """
         requests = iter([self._request_of(number, number) for number in range(self._texts)])
-        with self._clients(len(self._urls)) as clients:
+        scored = self._model.scored
+        with self._clients(max(self._config.concurrencies) if scored else len(self._urls)) as clients:
             begin = time.perf_counter()
             answers = await _answers(clients, requests)
             self._store(point, load.Load(answers, begin, time.perf_counter() - begin))
             self._facts = _problems(answers)
+            if scored:
+                self._server.check(f"at the point {point.name!r}")
+                self._alone = {number: scored.score(number, answer.tokens) for number, answer in enumerate(answers)}
+                self._facts |= scored.facts([*self._alone.values()])
+                return {}
             found = {"right_tokens": self._right(answers)}
             expected = self._model.log_perplexity
             if expected is not None:
@@ -204,7 +221,19 @@ class Serving(Measurement):
         judged = [answer for answer in result.measured if answer.request.text is not None]
         memory = self._server.peak_memory()
         found = {"server_memory": float(memory)} if memory else {}
+        if judged and self._model.scored:
+            if len(judged) < _FEWEST_SCORED:
+                return found
+            share, self._facts["under_load_interval"] = self._score_under_load(self._model.scored, judged)
+            return {**found, "score_under_load": share}
         return {**found, "right_under_load": self._right(judged)} if judged else found
+
+    def _score_under_load(self, scored: Scored, judged: Sequence[Answer]) -> tuple[float, float]:
+        """Return the first score of the set as a share of the same questions' without load, with its interval."""
+        texts = [answer.request.text or 0 for answer in judged]
+        loaded = [scored.score(text, answer.tokens) for text, answer in zip(texts, judged, strict=True)]
+        first = [next(iter(scores.values())) for scores in loaded]
+        return scored.compared(first, [next(iter(self._alone[text].values())) for text in texts])
 
     async def _closed_loop(self, point: Point, check: Callable[[], None]) -> load.Load:
         limits = load.LoadLimits(self._config.point_least_s, self._config.point_most_s, self._config.point_interval)
@@ -233,11 +262,16 @@ class Serving(Measurement):
         """Yield prompts that the server has not seen, and now and then one whose answer is judged."""
         for number in itertools.count():
             if number % _JUDGED_EVERY == _JUDGED_EVERY - 1 and not self._ctx.synthetic:
-                yield self._request_of(number, number // _JUDGED_EVERY % self._texts)
+                yield self._request_of(number, next(self._judged_texts))
             else:
                 yield Request(number, next(self._prompts), self._config.answer_tokens)
 
     def _request_of(self, number: int, text: int) -> Request:
+        scored = self._model.scored
+        if scored:
+            return Request(
+                number, self._model.texts[text], scored.tokens, text, stops=scored.stops, temperature=scored.temperature
+            )
         prompt = self._model.texts[text][: self._config.prompt_tokens]
         return Request(number, prompt, self._config.answer_tokens, text)
 

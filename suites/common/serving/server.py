@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from common.serving.http1 import LONGEST_HEAD, HttpError, chunk, read_body, read_head
@@ -73,6 +73,7 @@ class _Api:
         try:
             asked = json.loads(body)
             prompt, tokens = [int(token) for token in asked["prompt"]], int(asked["max_tokens"])
+            stops = {int(token) for token in asked.get("stop_token_ids") or ()}
         except (ValueError, KeyError, TypeError) as error:
             await _send(writer, "400 Bad Request", {"error": {"message": f"{type(error).__name__}: {error}"}})
             return
@@ -83,7 +84,7 @@ class _Api:
                 choice = {"index": 0, "text": "", "finish_reason": "length", "prompt_logprobs": logged}
                 await _send(writer, "200 OK", self._event(choice))
                 return
-            await self._stream(writer, self._engine.answer(prompt, tokens))
+            await self._stream(writer, self._engine.answer(prompt, tokens), stops)
         except ConnectionError:
             raise
         except Exception as error:  # the engine may raise anything; a started stream ends without [DONE]
@@ -91,15 +92,22 @@ class _Api:
             await _send(writer, "500 Internal Server Error", {"error": {"message": f"{type(error).__name__}: {error}"}})
             raise ConnectionError from error
 
-    async def _stream(self, writer: asyncio.StreamWriter, answer: AsyncGenerator[list[int], None]) -> None:
+    async def _stream(
+        self, writer: asyncio.StreamWriter, answer: AsyncGenerator[list[int], None], stops: Collection[int]
+    ) -> None:
+        """Send an answer up to the first of the tokens that end it."""
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-        # The engine must know at once that a client is gone.
+        # The engine must know at once that a client is gone, or that the answer has ended.
         async with contextlib.aclosing(answer):
-            async for tokens in answer:
+            async for new in answer:
+                last = next((place for place, token in enumerate(new) if token in stops), None)
+                tokens = new if last is None else new[: last + 1]
                 event = self._event({"index": 0, "text": "", "token_ids": tokens, "finish_reason": None})
                 writer.write(head + chunk(b"data: " + json.dumps(event).encode() + b"\n\n"))
                 head = b""
                 await writer.drain()
+                if last is not None:
+                    break
         writer.write(head + chunk(b"data: [DONE]\n\n") + chunk(b""))
         await writer.drain()
 

@@ -1,17 +1,25 @@
-"""The decoder that is served: that of a training suite, trained in the round or drawn; and the judge of its answers."""
+"""The decoder that is served: that of a training suite, trained in the round or drawn, or with published weights.
+
+What judges its answers is here, too: the model itself, or at the reference scale the scores of a set.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import torch
+from transformers import AutoTokenizer
 
 from common.language.decoder import Decoder
 from common.language.text_bytes import TextBytes
 from common.serving import published
+from common.serving.scored import WEIGHTS, Scored, stops_of
 from common.shares import Draw
 from common.training.program import context_of, steps_of
 from flagperf_driver.pytorch import Context, Steps, distributed, parts
@@ -25,22 +33,41 @@ class TrainedModel:
     """The model of a serving suite whose config names a training by ``weights_of``; engines add the ``command``."""
 
     def __init__(self, ctx: Context) -> None:
-        """Train the model as its suite does, or draw it with ``--synthetic``; write it to a folder."""
+        """Train the model as its suite does, or draw it with ``--synthetic``; write it to a folder.
+
+        At the reference scale the weights are in the data directory.
+        """
         self.ctx, config = ctx, ctx.config
         training = context_of(ctx, config.weights_of)
         self.trained_by: str = config.weights_of_run
         """The training of the same run whose weights are served; empty if they come from this round."""
         self.name = training.suite_dir.parent.name
         self.vocabulary: int = training.config.vocab_size
-        self.texts: list[list[int]] = []
+        self.texts: Sequence[Sequence[int]] = []
         self.log_perplexity: float | None = None
         self.places: int = config.prompt_tokens + config.answer_tokens
         """The most tokens of a prompt with its answer."""
+        self.scored: Scored | None = None
+        if config.accuracy_set and not ctx.synthetic:
+            self._publish()
+            return
         self.folder = Path(tempfile.mkdtemp(prefix="served-"))
         if ctx.synthetic:
             self._draw(training, steps_of(training.suite_dir))
         else:
             self._train(training, steps_of(training.suite_dir))
+
+    def _publish(self) -> None:
+        """Take the weights, and the set by which they are judged, from the data directory."""
+        config = self.ctx.config
+        self.folder = Path(config.data_dir, WEIGHTS)
+        # The vocabulary has more tokens than a training of this shape, or fewer.
+        self.vocabulary = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
+        answers = import_module(f"common.serving.{config.accuracy_set}").answer_set(Path(config.data_dir))
+        text_of = partial(AutoTokenizer.from_pretrained(self.folder).decode, skip_special_tokens=True)
+        self.scored = Scored(config, self.ctx.seed, answers, text_of, stops_of(self.folder))
+        self.texts = self.scored.prompts
+        self.places = max(self.places, max(map(len, self.texts)) + config.accuracy_answer_tokens)
 
     def _draw(self, training: Context, steps: Steps) -> None:
         """Write initial weights."""
