@@ -120,7 +120,7 @@ class Kind:
     needs_config: ClassVar[bool] = False
     """Whether cases at the reference scale need data and a config of the vendor."""
     judged: ClassVar[tuple[str, ...]] = ()
-    """The figures that are judged against earlier rounds, if suites declare none."""
+    """The figures that are judged against earlier rounds; if empty, all that a suite declares."""
     judged_at_points: ClassVar[tuple[str, ...]] = ()
     """The figures of which each point has a baseline of its own, such as "device_rate at 4 at once"."""
     main: ClassVar[str] = ""

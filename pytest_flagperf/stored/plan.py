@@ -212,7 +212,7 @@ class CaseFacts:
     @property
     def judged(self) -> tuple[str, ...]:
         """The names of the figures that are judged against earlier rounds."""
-        return tuple(figure.name for figure in self.figures) or kind_of(self).judged
+        return kind_of(self).judged or tuple(figure.name for figure in self.figures)
 
     @property
     def main(self) -> str:

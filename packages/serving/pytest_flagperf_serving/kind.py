@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pytest_flagperf.kinds import CaseWords, Criterion, MeasurementKind
 
-from .suite import ServingTable
+from .suite import FIGURES, OF_CLIENT, ServingTable
 
 if TYPE_CHECKING:
     from flagperf_driver.node.logs.points import MeasuredPoint
@@ -37,6 +37,7 @@ class ServingKind(MeasurementKind):
     table = ServingTable
     program = "run_serving.py"
     framework = "pytorch"
+    judged = tuple(name for name in FIGURES if name not in OF_CLIENT)
     judged_at_points = ("device_rate", "ttft_p50")
     generates = True
     needs_config = True

@@ -28,6 +28,8 @@ LOGGED = frozenset(
     }
 )
 """The figures that a rank logs; the others follow from the stored requests and from samples."""
+OF_CLIENT = frozenset({"client_load", "client_rate", "repeated_speed"})
+"""The figures that tell nothing of how fast the server is: a faster one leaves the client less room."""
 LIMITS = ("server", "interactive")
 """The names of the limits of times, as the config has them: server_ttft_s and server_tpot_s."""
 TOKEN_LIMIT = "token_limit_s"  # noqa: S105 - a token of an answer
