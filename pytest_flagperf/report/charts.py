@@ -64,6 +64,8 @@ class Chart:
     note: str = ""
     names: tuple[str, ...] = ()
     """The names of the positions 1, 2, ... on the axis."""
+    labels: tuple[str, ...] = ()
+    """Texts beside the points of the first line."""
 
     @property
     def drawable(self) -> bool:

@@ -326,7 +326,7 @@ def _drawn(page: ComparisonPage, case: Compared) -> str:
     sampled = _sampled(page, shown, numbers)
     if not any(curves) and not sampled:
         return ""
-    about = "of each run the round with the median p_core"
+    about = f"of each run the round with the median {case.row.old.first.main}"
     if sampled is None:
         about += "; without the charts of hosts and devices, because there are too many cases"
     title = case.row.old.kind.capitalize()
@@ -345,11 +345,12 @@ def _by_title(named: Iterable[tuple[str, Chart | None]]) -> list[Chart | None]:
 
 def _median_round(case: CaseResult) -> Outcome | None:
     finished = [outcome for outcome in case.outcomes if outcome.ok]
-    measured = [outcome for outcome in finished if math.isfinite(outcome.value("p_core") or math.nan)]
+    main = case.first.main
+    measured = [outcome for outcome in finished if math.isfinite(outcome.value(main) or math.nan)]
     if not measured:
         return next(iter(finished), None)
-    median = statistics.median_low(outcome.value("p_core") or math.nan for outcome in measured)
-    return next(outcome for outcome in measured if outcome.value("p_core") == median)
+    median = statistics.median_low(outcome.value(main) or math.nan for outcome in measured)
+    return next(outcome for outcome in measured if outcome.value(main) == median)
 
 
 def _sampled(page: ComparisonPage, shown: Iterable[tuple[str, Outcome]], numbers: float) -> list[Chart | None] | None:

@@ -160,7 +160,8 @@ def html(charts: Iterable[Chart | None]) -> str:
     if not drawn:
         return ""
     figures = "".join(_figure(number, chart) for number, chart in enumerate(drawn))
-    names = dict.fromkeys(band.name for chart in drawn for band in chart.bands)
+    # A chart with labels names its bands itself.
+    names = dict.fromkeys(band.name for chart in drawn for band in chart.bands if not chart.labels)
     key = "".join(f'<span><i class="band" data-band="{escape(name)}"></i>{escape(name)}</span>' for name in names)
     key = f'<p class="bands">{key}</p>' if key else ""
     return f'{key}<div class="charts"><script type="application/json">{dumped(spec(drawn))}</script>{figures}</div>'
@@ -212,6 +213,8 @@ def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tupl
         spec["bands"] = bands.setdefault(chart.bands, len(bands))
     if chart.floor is not None:
         spec["floor"] = chart.floor
+    if chart.labels:
+        spec["labels"] = chart.labels
     if chart.names:
         spec["names"] = chart.names
     if chart.summary != Chart.summary:

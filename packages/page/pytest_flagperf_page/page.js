@@ -87,6 +87,36 @@
     };
   }
 
+  function texts(chart) { // write the labels beside the points, and the name of each band at its edge
+    return (plot) => {
+      const { left, top, width, height } = plot.bbox, context = plot.ctx, ratio = devicePixelRatio, line = chart.lines[0];
+      context.save();
+      context.font = `${11 * ratio}px system-ui, sans-serif`;
+      context.fillStyle = context.strokeStyle = ink("soft-text");
+      chart.bands.forEach(([name, start], number) => {
+        const x = plot.valToPos(start, "x", true);
+        if (x < left || x > left + width) return;
+        context.setLineDash([4 * ratio, 4 * ratio]);
+        context.beginPath();
+        context.moveTo(x, top);
+        context.lineTo(x, top + height);
+        context.stroke();
+        const isRight = x + context.measureText(name).width > left + width;
+        context.textAlign = isRight ? "right" : "left";
+        context.fillText(name, x + (isRight ? -4 : 4) * ratio, top + height - (6 + 14 * number) * ratio);
+      });
+      context.fillStyle = ink("text");
+      chart.labels.forEach((text, number) => {
+        if (line.y[number] == null) return;
+        const x = plot.valToPos(line.xs[number], "x", true), y = plot.valToPos(line.y[number], "y", true);
+        if (x < left || x > left + width) return;
+        context.textAlign = x > left + width - 20 * ratio ? "right" : "left";
+        context.fillText(text, x + (context.textAlign === "right" ? -2 : 6) * ratio, y - 6 * ratio);
+      });
+      context.restore();
+    };
+  }
+
   function order(chart, charts) { // a name has the same colour in all charts, also if a chart has fewer lines
     const [names, ...others] = [chart, ...charts].map((item) => item.lines.map((line) => line.name));
     return others.filter((other) => names.every((name) => other.includes(name)))
@@ -99,14 +129,15 @@
     const off = hidden.get(figure) || new Set();
     let number = 0;
     const series = chart.lines.map((line) => {
-      const points = !line.dashed && line.y.filter((value) => value != null).length <= 2; // two points are no curve
+      const two = !line.dashed && line.y.filter((value) => value != null).length <= 2; // two points are no curve
+      const points = two || Boolean(chart.labels);
       const place = names ? names.indexOf(line.name) : line.dashed ? number - 1 : number++;
       return {
         label: line.name, width: line.dashed ? 1 : 1.6, show: !off.has(line.name),
         stroke: line.dashed && line.name === "ideal" ? ink("soft-text") : palette[place % palette.length],
         // On paper colours may be missing, so each line has its own dashes.
         dash: line.dashed ? [2, 4] : DASHES[(printing ? place : Math.floor(place / palette.length)) % DASHES.length],
-        points: { show: points, size: 7 }, ...(points ? { paths: () => null } : {}),
+        points: { show: points, size: 7 }, ...(two ? { paths: () => null } : {}),
         value: (_, value, __, place) => place == null ? summarized(line, chart) : withUnit(value, chart.y),
       };
     });
@@ -166,7 +197,7 @@
       ],
       series: [{ label: chart.x.startsWith("time") ? "time" : chart.x, value: (plot, x, _, place) =>
         place == null ? shownPart(plot, position) : position(x) }, ...lines(chart, figure)],
-      hooks: { drawClear: [shades(chart)], setSeries: [(plot, number, set) => {
+      hooks: { drawClear: [shades(chart)], draw: chart.labels ? [texts(chart)] : [], setSeries: [(plot, number, set) => {
         if (set && "show" in set) hidden.set(figure, new Set(plot.series.filter((series) => !series.show).map((series) => series.label)));
       }] },
     };
@@ -187,7 +218,7 @@
       for (const chart of parsed.charts) {
         chart.bands = parsed.bands[chart.bands] || [];
         chart.lines = chart.lines.map(([name, x, y, dashed]) => (
-          { name, x, y: Array.isArray(y) ? y : Array(parsed.xs[x].length).fill(y), dashed }));
+          { name, x, xs: parsed.xs[x], y: Array.isArray(y) ? y : Array(parsed.xs[x].length).fill(y), dashed }));
       }
       data.set(group, { ...parsed, number: groups++ });
     }

@@ -160,6 +160,10 @@ def _group(outcome: Outcome) -> str:
     return ", ".join(filter(None, (f"{outcome.model} {outcome.framework}", scale, precision, data)))
 
 
+_MOST_FIGURES, _FIRST_FIGURES = 16, 8
+"""A case with more figures has only the first ones in the table of measurements."""
+
+
 # -- the cells -----------------------------------------------------------------------------------------------
 
 
@@ -202,13 +206,15 @@ def _curve(rounds: Sequence[Outcome], figures: Sequence[MeasuredFigure]) -> str:
 
 
 def _measured(case: CaseResult, link: str) -> Iterator[tuple[str, ...]]:
-    for figure in case.first.figures:
-        value = case.median(figure.name)
-        if value is not None:
-            share = quantity(value / figure.peak, "share") if figure.peak else ""
-            curve = Markup(_curve(case.outcomes, [figure]))
-            cells = Number(quantity(value, figure.unit)), Number(share), curve
-            yield (linked(case.case, link), Name(figure.name), *cells)
+    """Yield a line for each figure; of a case with many, the first ones and how many more there are."""
+    known = [(figure, value) for figure in case.first.figures if (value := case.median(figure.name)) is not None]
+    shown = known if len(known) <= _MOST_FIGURES else known[:_FIRST_FIGURES]
+    for figure, value in shown:
+        share = quantity(value / figure.peak, "share") if figure.peak else ""
+        curve = Markup(_curve(case.outcomes, [figure]))
+        yield linked(case.case, link), Name(figure.name), Number(quantity(value, figure.unit)), Number(share), curve
+    if len(shown) < len(known):
+        yield linked(case.case, link), Name(f"and {len(known) - len(shown)} more"), Number(""), Number(""), Markup("")
 
 
 def _beside(curve: str, text: str, below: str) -> str:

@@ -34,15 +34,17 @@ def charts(outcomes: Sequence[Outcome]) -> Iterator[Chart | None]:
 def _curve(outcomes: Sequence[Outcome]) -> Chart | None:
     """Return what all devices give over what a user gets: a point for each number of requests at once."""
     values = curve.points(outcomes)
-    pairs = sorted(values.values())
-    if len(pairs) < 2:
+    if len(values) < 2:
         return None
+    users, pairs = zip(*sorted(values.items(), key=lambda one: one[1]), strict=True)
     line = ChartLine(curve.DEVICE, [x for x, _ in pairs], [y for _, y in pairs])
     title = f"tokens/s of a device over tokens/s of a user{mark(outcomes)}"
     chart = make_chart(title, "tokens/s of a user", RATE, [line])
-    users = ", ".join(f"{one:g}" for one in sorted(values))
+    labels = tuple(f"{one:g}" for one in users)
     bands = tuple(_bands(outcomes[0], pairs[-1][0]))
-    return chart and replace(chart, floor=0.0, summary="highest", note=f"{users} requests at once", bands=bands)
+    return chart and replace(
+        chart, floor=0.0, summary="highest", note="by requests at once", bands=bands, labels=labels
+    )
 
 
 def _bands(outcome: Outcome, fastest: float) -> Iterator[Band]:

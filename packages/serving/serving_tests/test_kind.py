@@ -20,9 +20,10 @@ from pytest_flagperf.results import Outcome
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted
 from pytest_flagperf.results.comparing.trend import trends_of
-from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from pytest_flagperf.settings import Settings
 from pytest_flagperf_compare.comparison import CaseRuns
+from pytest_flagperf_page.rows import row_of
 from pytest_flagperf_serving.tables import mark
 from serving_tests.conftest import REPO
 from serving_tests.outcomes import outcome_of
@@ -82,6 +83,8 @@ def test_each_concurrency_is_judged_against_its_own_baseline() -> None:
     """The best concurrency is as fast as ever, and a smaller one is not."""
     accepted = baselines.accept(CaseResult("m:engine:CPU:1:1:1", (outcome(),), {}), [], Accepted("a", "b"))
     assert {f"device_rate at {users} at once" for users in (1, 2, 4)} < accepted.metrics.keys()
+    assert {"output_rate", "ttft_p50"} < accepted.metrics.keys()
+    assert "client_rate" not in accepted.metrics, "it says nothing of the server"
     assert all(one.ok for one in baselines.judge([outcome()], accepted))
     new = slower_at_2(120.0)
     (failed,) = [one for one in baselines.judge([new], accepted) if not one.ok]
@@ -226,11 +229,19 @@ def test_two_runs_are_compared_at_equal_speeds_of_a_user() -> None:
     assert "no speed of a user is in both" in kind.remarks([old], [faster(2.0, "user_rate")])[0]
 
 
+def test_the_overview_has_the_first_of_many_figures() -> None:
+    case = CaseResult("m:engine:CPU:1:1:1", (outcome(),), {})
+    *first, last = row_of(case, summarize_case(case)).measured
+    assert [line[1] for line in first][:2] == ["output_rate", "device_rate"]
+    assert (len(first), last[1]) == (8, f"and {len(outcome().metrics) - 8} more")
+
+
 def test_the_page_leads_with_the_curve_that_buyers_read() -> None:
     kind = kind_named("serving")
     first, *others = [one for one in kind.charts([outcome(), replace(outcome(), round=2)], 300) if one]
     assert (first.title, first.x) == ("tokens/s of a device over tokens/s of a user", "tokens/s of a user")
     assert [(line.x, line.y) for line in first.lines] == [([70.0, 90.0, 100.0], [280.0, 180.0, 100.0])]
+    assert first.labels == ("4", "2", "1"), "the requests at once of each point"
     assert [(band.start, band.end) for band in first.bands] == [(50.0, 100.0), (80.0, 100.0)], "the limits"
     assert others[0].title == "ttft_p50, ttft_p90, ttft_p99 over concurrency"
     wrong = next(iter(kind.charts([outcome(right=0.5)], 300)))
