@@ -134,7 +134,8 @@ class RunCase:
     """The declared peaks of the chip in FLOP/s and B/s, by their keys in vendor.toml, e.g. peak_tflops.bf16."""
     replay: Mapping[str, Any] = field(default_factory=dict)
     """``states``: the folder for the states of the training; in the process that repeats a segment also ``segment``:
-    its first and last saved step, and ``final``: the last step of the training. Empty without a replay."""
+    its first and last saved step, ``final``: the last step of the training, and ``orders``: the numbers that the data
+    of its epochs follow from. Empty without a replay."""
 
     @property
     def given(self) -> Mapping[str, Any]:

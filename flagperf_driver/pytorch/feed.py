@@ -13,13 +13,13 @@ from flagperf_driver.pytorch.steps import PyTorchSteps
 from flagperf_driver.training.batches import begin_epoch
 
 
-def epoch_batches(ctx: PyTorchContext, data: Any, epoch: int, start: int) -> Iterator[Any]:
+def epoch_batches(ctx: PyTorchContext, data: Any, number: int, start: int) -> Iterator[Any]:
     """Return the epoch's batches from ``start``, the same number on every rank."""
 
     def minimum(value: int) -> int:
         return int(distributed.minimum([value], ctx.device)[0])
 
-    return itertools.islice(data, *begin_epoch(data, epoch, start, minimum))
+    return itertools.islice(data, *begin_epoch(data, number, start, minimum))
 
 
 def preparation(ctx: PyTorchContext, steps: PyTorchSteps) -> Callable[[Any], Any]:

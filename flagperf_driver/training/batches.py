@@ -20,15 +20,15 @@ def converted(batch: Any, convert: Callable[[Any], Any]) -> Any:
     return convert(batch)
 
 
-def begin_epoch(data: Any, epoch: int, start: int, minimum: Callable[[int], int]) -> tuple[int, int | None]:
-    """Tell the data their epoch; return the first batch to train and the end, None if the data do not know it.
+def begin_epoch(data: Any, number: int, start: int, minimum: Callable[[int], int]) -> tuple[int, int | None]:
+    """Tell the data what their order follows from; return the first batch to train and the end, None if the data do not know it.
 
     ``minimum`` returns the smallest value of all ranks.
     """
     for owner in (data, getattr(data, "sampler", None), getattr(data, "batch_sampler", None)):
         set_epoch = getattr(owner, "set_epoch", None)
         if set_epoch is not None:
-            set_epoch(epoch)
+            set_epoch(number)
     end = minimum(len(data)) if hasattr(data, "__len__") else None
     if start and hasattr(data, "skip"):
         # Faster than reading and discarding the batches before the checkpoint.

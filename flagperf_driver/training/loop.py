@@ -118,8 +118,10 @@ class Training:
         self.timeline.resume()
         while True:
             epoch = self.progress.epoch + 1
-            self.log(events.EPOCH_BEGIN, {"epoch": epoch})
-            batches = self.trainer.epoch(self.progress.epoch, self.progress.position * self._accumulation)
+            order = self._order(epoch)
+            self.log(events.EPOCH_BEGIN, {"epoch": epoch, **({} if order is None else {"order": order})})
+            number = self.progress.epoch if order is None else order
+            batches = self.trainer.epoch(number, self.progress.position * self._accumulation)
             first = self.progress.step
             while self._step(batches):
                 reason = self._between_steps()
@@ -133,6 +135,13 @@ class Training:
             reason = self._epoch_end(epoch)
             if reason:
                 return reason
+
+    def _order(self, epoch: int) -> int | None:
+        """Return the number that the data of an epoch follow from, which the agent gives; None: their epoch's."""
+        if self._states.folder is None:
+            return None
+        given: int = self.trainer.gather(self._states.order(epoch))[0]
+        return given
 
     def _step(self, batches: Iterator[Any]) -> bool:
         """Run one optimizer step; return False if the epoch has too few batches left."""

@@ -62,6 +62,7 @@ class RepeatedTraining(Training):
         given = rank.case.replay
         self._folder, (self._from, self._to) = Path(given["states"]), given["segment"]
         self._final: int = given["final"]
+        self._orders: Mapping[str, int] = given["orders"]
         self._losses: dict[int, float] = {}
         self._of_case = replace(self._due, checkpoint_steps=0, failure_interval_s=None)
         self._interval = CheckpointInterval(None)
@@ -112,6 +113,10 @@ class RepeatedTraining(Training):
         if self.rank.world.rank:
             self.progress.set(dict.fromkeys(OF_ONE_RANK, 0))
         return body
+
+    def _order(self, epoch: int) -> int:
+        """Return what the agent gave the training, whatever this used."""
+        return self._orders[str(epoch)]
 
     def _note(self, event: str, value: Mapping[str, Any] | None = None) -> None:
         """Take the place of the log while a segment is repeated: only its losses are of use."""

@@ -6,7 +6,9 @@ removed, so that at most seven are on the disk.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -14,8 +16,24 @@ from pathlib import Path
 from flagperf_driver import layout
 from flagperf_driver.driver import Rank
 
+_LOOK_S = 0.001
 MOST_PAUSES = 0.01
 """The largest share of the time that the pauses of saving may take: a request waits until it is kept."""
+
+
+def ask_for_order(folder: Path, epoch: int) -> int:
+    """Ask the agent for the order of an epoch's data, and wait for its answer; if it is gone, it ends this process."""
+    pipe = os.open(folder / layout.ORDERS_ASKED, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(pipe, b"%d\n" % epoch)
+    finally:
+        os.close(pipe)
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            answer = json.loads((folder / layout.ORDER).read_text("utf-8"))
+            if answer["epoch"] == epoch:
+                return int(answer["order"])
+        time.sleep(_LOOK_S)
 
 
 class SavedStates:
@@ -25,6 +43,7 @@ class SavedStates:
         folder = rank.case.replay.get("states")
         self.folder = Path(folder) if folder else None
         self._request = rank.log_dir / layout.SAVE_STATE if rank.log_dir and folder and not rank.world.rank else None
+        self._asks_in = rank.log_dir if not rank.world.rank else None
         self._steps: list[int] = []
         self._kept: set[int] = set()
         self._present: set[int] = set()
@@ -44,6 +63,10 @@ class SavedStates:
     def end(self) -> None:
         """Obey no further request: the training has ended, and its last state follows."""
         self._request = None
+
+    def order(self, epoch: int) -> int | None:
+        """Return the order of an epoch's data for the first rank, which asks the agent of its host for it."""
+        return ask_for_order(self._asks_in, epoch) if self._asks_in else None
 
     def is_saved(self, step: int) -> bool:
         return step in self._steps

@@ -103,8 +103,10 @@ class Steps:
     """Return the model, with the same weights on every rank (the framework is seeded before the call)."""
     create_train_data: Callable[[Any], Iterable[Batch]]
     """Return this rank's share of the data; one pass is one epoch. If the data have these methods, the loop calls
-    ``set_epoch(int)`` before each pass and ``skip(batches)`` before the first pass of a resumed training. If their
-    attribute ``any_ranks`` is true, a training may continue on another number of ranks (``batches.any_ranks``)."""
+    ``set_epoch(int)`` before each pass and ``skip(batches)`` before the first pass of a resumed training. Order and
+    random changes follow from the seed and that number below 2**31, the epoch's own or, with a replay, a drawn one. If
+    their attribute ``any_ranks`` is true, a training may continue on another number of ranks (``batches.any_ranks``).
+    """
     create_eval_data: Callable[[Any], Iterable[Batch]]
     """Return this rank's share. Shares must not overlap and together contain every sample; a share may be empty."""
     calculate_loss: Callable[[Any, Any, Batch], Any]

@@ -114,7 +114,10 @@ class Trainer(Protocol):
         """
 
     def epoch(self, number: int, start: int) -> Iterator[Any]:
-        """Return what ``step`` needs of each batch of an epoch from batch ``start``, the same number on every rank."""
+        """Return what ``step`` needs of each batch of an epoch from batch ``start``, as many on every rank.
+
+        The data get ``number`` by ``set_epoch``.
+        """
 
     def step(self, first: Any, more: Iterator[Any], timeline: Timeline) -> int | None:
         """Train one optimizer step on ``first`` and, with gradient accumulation, on further batches of ``more``.

@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events
-from flagperf_driver.layout import MILESTONE_TIMES
 from flagperf_driver.node.agent.state_requests import SHORTEST_STEPS
 from pytest_flagperf.engines import Engine, is_local
 from pytest_flagperf.kind import kind_of
@@ -24,9 +23,9 @@ from pytest_flagperf.plan import Plan, clean_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note
 from pytest_flagperf.results.measured import vendor_code
-from pytest_flagperf.results.measured.replay import records
+from pytest_flagperf.results.measured.replay import records, seen_by_agent
 from pytest_flagperf.runtime import runtimes
-from pytest_flagperf.stored import FormatError, files, layout
+from pytest_flagperf.stored import FormatError, layout
 from pytest_flagperf.stored.round_dir import RoundDir
 
 
@@ -37,6 +36,8 @@ class Segment:
     first: int
     last: int
     final: int
+    orders: Mapping[str, int]
+    """What the data of each epoch follow from."""
 
 
 def runs_vendor_code(plan: Plan) -> bool:
@@ -73,7 +74,12 @@ def repeat(engine: Engine, plan: Plan, number: int, folder: Path) -> None:
     try:
         segment = draw(folder)
         note("line", text=f"{plan.case} round {number}: repeating the steps {segment.first + 1} to {segment.last}")
-        given = {**plan.replay, "segment": [segment.first, segment.last], "final": segment.final}
+        given = {
+            **plan.replay,
+            "segment": [segment.first, segment.last],
+            "final": segment.final,
+            "orders": segment.orders,
+        }
         engine.run(clean_plan(plan, given), number, folder.with_name(layout.replay_folder(folder.name)), None)
     except (FormatError, Problems) as error:
         note("line", text=f"{plan.case} round {number}: not repeated: {error}")
@@ -83,11 +89,11 @@ def draw(folder: Path) -> Segment:
     """Draw a segment among those whose states the round kept, each by its number of steps."""
     plan = RoundDir(folder).read_plan()
     steps = [int(one["step"]) for one in records(folder, plan, events.STATE)]
-    asked = files.read_printable(folder / plan.host(0).folder / MILESTONE_TIMES).get("states")
+    asked = seen_by_agent(folder, plan)
     segments = kept_segments(steps, asked)
     drawn = random.SystemRandom().uniform(steps[0], steps[-1])
     last = next((pair for pair in segments[1:] if pair[0] < drawn), segments[0])
-    return Segment(*last, final=steps[-1])
+    return Segment(*last, final=steps[-1], orders=asked["orders"])
 
 
 def kept_segments(steps: Sequence[int], asked: Any) -> list[tuple[int, int]]:

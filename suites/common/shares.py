@@ -62,6 +62,8 @@ class Draw(NamedTuple):
     indices: Array
     copies: Array | None = None
     """For each sample, which of its copies in this epoch it is, from 0; None: every sample occurs once."""
+    number: int = 0
+    """Of the batch in the epoch."""
 
 
 class Source(Protocol):
@@ -113,7 +115,7 @@ class TrainShare:
         places = self._rank * self._batch_size + np.arange(self._batch_size)
         copies = None if self._repeats == 1 else places // different
         for batch in range(start, len(self)):
-            yield Draw(epoch, order[batch * different + places % different], copies)
+            yield Draw(epoch, order[batch * different + places % different], copies, batch)
 
     def _order(self, rng: np.random.Generator) -> Array:
         return rng.permutation(self._samples)
@@ -161,8 +163,8 @@ class EvalShare:
         return math.ceil(len(self._mine) / self._batch_size)
 
     def __iter__(self) -> Iterator[Draw]:
-        for first in range(0, len(self._mine), self._batch_size):
-            yield Draw(0, self._mine[first : first + self._batch_size])
+        for batch in range(len(self)):
+            yield Draw(0, self._mine[batch * self._batch_size :][: self._batch_size], None, batch)
 
 
 class GroupedEvalShare(EvalShare):
@@ -183,14 +185,23 @@ class GroupedEvalShare(EvalShare):
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Draw]:
-        return (Draw(0, batch) for batch in self._batches)
+        return (Draw(0, batch, None, number) for number, batch in enumerate(self._batches))
+
+
+def turn(epoch: int, number: int, count: int) -> int:
+    """Return which of ``count`` repeated batches is the batch ``number`` of an epoch, the same on all ranks.
+
+    All are used once, in an order that the epoch determines, then again in another one.
+    """
+    again, place = divmod(number, count)
+    return int(np.random.default_rng((epoch, again)).permutation(count)[place])
 
 
 class Repeated:
-    """A few batches, made once and returned in turn: for throughput only, at no cost of reading."""
+    """A few batches, made once and returned in ``turn``: for throughput only, at no cost of reading."""
 
     def __init__(self, batches: Sequence[Any], samples: int) -> None:
-        self._batches, self._samples, self._turn = batches, samples, 0
+        self._batches, self._samples = batches, samples
 
     def converted(self, convert: Callable[[Any], Any]) -> Repeated:
         """Return the same batches with other arrays."""
@@ -200,6 +211,5 @@ class Repeated:
         return self._samples
 
     def __getitem__(self, draw: Draw) -> Any:
-        self._turn = (self._turn + 1) % len(self._batches)
-        batch, count = self._batches[self._turn], len(draw.indices)
+        batch, count = self._batches[turn(draw.epoch, draw.number, len(self._batches))], len(draw.indices)
         return type(batch)(*(None if part is None else part[:count] for part in batch))

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Mapping, Sequence
+from typing import Any, BinaryIO, Callable, Mapping, Sequence
 
 from flagperf_driver.node.folder import EVENTS
 
@@ -144,7 +144,8 @@ class ControllerLink:
         self._last_seq = 0
         self._events: BinaryIO | None = None
         self._unsent: BinaryIO | None = None  # the same file, read to what was sent
-        self._wake = self._wake_on_signals()
+        wake = self._wake_on_signals()
+        self._watched: dict[int, Callable[[], None]] = {wake: lambda: _empty(wake)}
 
     def listen(self, name: str) -> None:
         """Let a controller attach, now or later, and keep what it must not miss."""
@@ -153,10 +154,14 @@ class ControllerLink:
 
     # -- receiving -----------------------------------------------------------------------------------------
 
+    def watch(self, handle: int, read: Callable[[], None]) -> None:
+        """Let input of a further descriptor end a wait; ``read`` reads it."""
+        self._watched[handle] = read
+
     def wait(self, seconds: float) -> None:
-        """Wait for a line, a signal or the end of a child, at most for the given time."""
+        """Wait for a line, a signal, the end of a child or watched input, at most for the given time."""
         sources = {source.incoming: source for source in self._all() if not source.ended}
-        events = dict.fromkeys([self._wake, *sources], select.POLLIN)
+        events = dict.fromkeys([*self._watched, *sources], select.POLLIN)
         for source in self._all():
             if source.busy:
                 events[source.outgoing] = events.get(source.outgoing, 0) | select.POLLOUT
@@ -164,8 +169,8 @@ class ControllerLink:
         for handle, mask in events.items():
             poll.register(handle, mask)
         for handle, happened in poll.poll(seconds * 1000):
-            if handle == self._wake:
-                _empty(handle)
+            if handle in self._watched:
+                self._watched[handle]()
             elif handle in sources and happened & ~select.POLLOUT:
                 sources[handle].read()
         self._process_input()

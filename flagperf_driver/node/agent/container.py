@@ -32,7 +32,7 @@ _DOCKER_TERM_S = 90.0  # deleting a container with many files takes time, and Do
 _LOG_DIR = "FLAGPERF_LOG_DIR"  # by this variable leftovers of dead agents are found
 # The round's own temporary folder is in the container's default place: a folder of the host may be missing there.
 _NOT_PASSED = ("TMPDIR",)
-_NOT_FOR_STARTER = ("container", "files", "monitors")
+_NOT_FOR_STARTER = ("container", "files", "monitors", "order_secret")  # ranks may read the starter's order
 
 
 class Container:

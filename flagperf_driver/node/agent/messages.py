@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 from flagperf_driver import layout
 from flagperf_driver.node.agent.connections import ControllerLink, Message
@@ -27,6 +27,10 @@ class Messages:
     def connected(self) -> bool:
         """Whether the controller is connected. Messages that soon lose their value are sent only then."""
         return self._link.gone_s() is None
+
+    def watch(self, handle: int, read: Callable[[], None]) -> None:
+        """Let input of a descriptor wake the agent, which then calls ``read``."""
+        self._link.watch(handle, read)
 
     def send(self, message: Message) -> None:
         self._link.send(message)

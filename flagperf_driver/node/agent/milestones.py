@@ -59,6 +59,10 @@ class Milestones:
             seconds[1] += by.s - self._before[0].s
             self._before = None if event == events.TRAIN_END else seen
 
+    def has(self, event: str) -> bool:
+        """Return whether a read has returned such a milestone."""
+        return event in self._intervals
+
     def read_completely(self, begin: Moment) -> None:
         """Note that a read which began at the time ``begin`` reached the end of the log."""
         self._last_read = begin

@@ -9,9 +9,10 @@ import json
 import signal
 from typing import Mapping, NamedTuple, Union
 
-from flagperf_driver import layout
+from flagperf_driver import events, layout
 from flagperf_driver.node.agent import rank_health
 from flagperf_driver.node.agent.container import Container
+from flagperf_driver.node.agent.epoch_orders import EpochOrders
 from flagperf_driver.node.agent.messages import Messages
 from flagperf_driver.node.agent.milestones import SCHEMA
 from flagperf_driver.node.agent.starter import RankOrders, Report, Starter
@@ -54,7 +55,12 @@ class Ranks:
         self._started: dict[int, StartedRank] = {}
         self._ending: Mapping[int, str] | None = None
         self._timeouts = rank_health.Timeouts(orders.init_s, orders.hang_s)
-        self._state_requests = StateRequests(self._folder.path) if orders.saves_states else None
+        self._state_requests: StateRequests | None = None
+        self._epoch_orders: EpochOrders | None = None
+        if orders.order_secret is not None:
+            self._state_requests = StateRequests(self._folder.path)
+            self._epoch_orders = EpochOrders(self._folder, orders.order_secret, self._has_begun)
+            messages.watch(self._epoch_orders.pipe, self._epoch_orders.read)
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._read_logs())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
@@ -92,8 +98,9 @@ class Ranks:
         for rank, report in sorted(ended, key=_fault_order):
             self._report_end(rank, report["code"], report["memory"])
         self._timer.run_due_calls()
-        if self._state_requests and self._ending is None:
+        if self._state_requests and self._epoch_orders and self._ending is None:
             self._state_requests.process()
+            self._epoch_orders.process()
         self._finish_if_over()
 
     def end(self, reason: str) -> None:
@@ -128,8 +135,8 @@ class Ranks:
             self._read_logs(to_the_end=True)
             ranks = {str(rank): followed.milestones.to_json() for rank, followed in self._followed.items()}
             seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": self._not_confined}
-            if self._state_requests:
-                seen["states"] = self._state_requests.to_json()
+            if self._state_requests and self._epoch_orders:
+                seen["states"] = {**self._state_requests.to_json(), "orders": self._epoch_orders.given}
             self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
 
     # -- what the starter reports --------------------------------------------------------------------------
@@ -180,6 +187,12 @@ class Ranks:
     def _read_logs(self, to_the_end: bool = False) -> None:
         for followed in self._followed.values():
             followed.read_log(to_the_end)
+
+    def _has_begun(self) -> bool:
+        """Read the first rank's log, and return whether its time counts."""
+        first = self._followed[self._orders.ranks[0].rank]
+        first.read_log()
+        return first.milestones.has(events.TRAIN_START)
 
     def _check_heartbeats(self, passed_s: float) -> None:
         alive = {number: rank.followed.heartbeat for number, rank in self._started.items()}

@@ -157,7 +157,7 @@ class RankOrders(NamedTuple):
     show: bool  # send every line of the ranks' logs to the controller
     writable: Sequence[str]  # folders that ranks may change besides the round's own
     hidden: Sequence[str]  # folders that ranks may not read: earlier rounds and runs
-    saves_states: bool  # the first rank is here, and its training is repeated
+    order_secret: int | None  # of the order of the data, if the first rank is here, and its training is repeated
     vendor_code: bool  # ranks run a vendor's own code, so they share no cache with other rounds
     limits_memory: bool  # a memory limit that the ranks see is their container's, and not the host's
 
@@ -177,7 +177,7 @@ def read_orders(body: Mapping[str, Any], log_dir: Path) -> RankOrders:
             show=bool(body.get("show")),
             writable=[str(path) for path in body.get("writable") or ()],
             hidden=[str(path) for path in body.get("hidden") or ()],
-            saves_states=bool(body.get("saves_states")),
+            order_secret=body.get("order_secret"),
             vendor_code=bool(body.get("vendor_code")),
             limits_memory=bool(body.get("limits_memory")),
         )

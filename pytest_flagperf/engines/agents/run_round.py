@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from .drill import Drill
 from .round_messages import first_fault, ranks, start_tracker, unfinished
 
 _log = logging.getLogger("flagperf.rounds")
+_SECRET = secrets.token_bytes(32)
 _STARTER = "flagperf_driver.node.agent.starter"
 Explain = Callable[[RoundFault, Iterable[str]], RoundFault]
 """Adds to the fault of a round why its hosts, given by their names, ended it."""
@@ -294,7 +296,7 @@ class RoundOrders:
             "clear_caches": options.clear_caches,
             "show": self.agents.is_noted and has_subscriber("log"),  # send every line of the ranks' logs
             "vendor_code": any(addition.runs_code for addition in plan.additions),
-            "saves_states": "states" in plan.replay and "segment" not in plan.replay and agent.noderank == 0,
+            "order_secret": self._order_secret if agent.noderank == 0 else None,
             "writable": [
                 *filter(None, map(plan.config.get, ("checkpoint_dir", "weights_dir"))),
                 *filter(None, [plan.replay.get("states")]),
@@ -305,6 +307,16 @@ class RoundOrders:
             "beat_s": silence.every_s(silence.BEAT_S, plan.shape.nnodes),
             "samples_s": silence.every_s(silence.SAMPLES_S, plan.shape.nnodes),
         }
+
+    @property
+    def _order_secret(self) -> int | None:
+        """Return the secret that the order of the data follows from, the same for each start of a training.
+
+        None without a replay. Only this process and the agent of the first host know it.
+        """
+        if "states" not in self.plan.replay or "segment" in self.plan.replay:
+            return None
+        return int.from_bytes(sha256(_SECRET + self.identity["training"].encode()).digest(), "little")
 
     def case_json(self, code_root: str) -> dict[str, Any]:
         """Return the case.json of the ranks of hosts with the code in this folder."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events
-from flagperf_driver.layout import rank_log
+from flagperf_driver.layout import MILESTONE_TIMES, rank_log
 from flagperf_driver.perflog import number, read_records
-from pytest_flagperf.stored import FormatError, layout
+from pytest_flagperf.stored import FormatError, files, layout
 from pytest_flagperf.stored.plan import StoredPlan
 from pytest_flagperf.stored.round_dir import RoundDir
 
@@ -70,6 +70,8 @@ def read(round_dir: Path, plan: StoredPlan) -> Replay | None:
 
 
 def _of_files(round_dir: Path, plan: StoredPlan, folder: Path) -> Replay:
+    if problem := next(_other_orders(round_dir, plan), ""):
+        return Replay(problem)
     replayed = RoundDir(folder)
     if not replayed.is_planned:
         return Replay("the segment was not repeated")
@@ -81,6 +83,21 @@ def _of_files(round_dir: Path, plan: StoredPlan, folder: Path) -> Replay:
         return Replay("the clean process repeated another segment than its plan has")
     logged = {one["step"]: number(one["loss"]) for one in records(round_dir, plan, events.STEP_END)}
     return of_record(found, logged, str(plan.config.get("precision", "")))
+
+
+def seen_by_agent(round_dir: Path, plan: StoredPlan) -> Mapping[str, Any]:
+    """Return what the agent says of the states and the orders of the data that the training got."""
+    seen = files.read_printable(round_dir / plan.host(0).folder / MILESTONE_TIMES).get("states")
+    return seen if isinstance(seen, dict) else {}
+
+
+def _other_orders(round_dir: Path, plan: StoredPlan) -> Iterator[str]:
+    """Yield the epochs whose data had another order than the agent gave."""
+    given = seen_by_agent(round_dir, plan).get("orders", {})
+    for one in records(round_dir, plan, events.EPOCH_BEGIN):
+        epoch, order = one["epoch"], one.get("order")
+        if order is None or order != given.get(str(epoch)):
+            yield f"the order of the data in epoch {epoch} was {order}; the agent gave {given.get(str(epoch))}"
 
 
 def of_record(found: Mapping[str, Any], logged: Mapping[int, float], precision: str) -> Replay:

@@ -8,6 +8,7 @@ import numpy as np
 
 from common.language.mlperf_shards import Arrays, EvalShards, TrainShards
 from common.language.wikipedia import EvalText, TrainText
+from common.shares import turn
 from flagperf_driver.training.steps import Context
 
 Batch = Arrays
@@ -53,15 +54,19 @@ class Synthetic:
     STEPS_PER_EPOCH = 100_000
 
     def __init__(self, ctx: Context) -> None:
+        self.epoch = 0
         self.batches = [
             synthetic_batch(ctx, np.random.default_rng((ctx.seed, ctx.data_rank, i))) for i in range(self.BATCHES)
         ]
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
 
     def __len__(self) -> int:
         return self.STEPS_PER_EPOCH
 
     def __iter__(self) -> Iterator[Batch]:
-        return (self.batches[step % self.BATCHES] for step in range(self.STEPS_PER_EPOCH))
+        return (self.batches[turn(self.epoch, step, self.BATCHES)] for step in range(self.STEPS_PER_EPOCH))
 
 
 def synthetic_batch(ctx: Context, rng: np.random.Generator) -> Batch:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from checking import raises
-from common.shares import EvalShare, GroupedEvalShare, GroupedTrainShare, Share, TooFewSamples, TrainShare
+from common.shares import EvalShare, GroupedEvalShare, GroupedTrainShare, Share, TooFewSamples, TrainShare, turn
 
 
 def order(share: Share) -> list[list[int]]:
@@ -52,6 +52,17 @@ def check_a_resumed_epoch_continues_after_the_skipped_batches() -> None:
     share.skip(7)
     assert order(share) == whole[7:]
     assert order(share) == whole, "the next epoch must not skip batches"
+
+
+def check_repeated_batches_take_turns_that_the_epoch_determines() -> None:
+    share = TrainShare(80, 10, 0, 1, seed=4)
+    assert [draw.number for draw in share] == [*range(8)]
+    share.skip(7)
+    assert [draw.number for draw in share] == [7]
+    first, second = ([turn(epoch, number, 8) for number in range(16)] for epoch in (1, 2**31 - 1))
+    assert sorted(first[:8]) == sorted(first[8:]) == sorted(second[:8]) == [*range(8)]
+    assert first[:8] != first[8:]
+    assert first != second
 
 
 def check_repeated_samples_are_copies_of_fewer_samples() -> None:

@@ -1,6 +1,7 @@
 """Train the toy with honest and dishonest steps of a vendor, and repeat a segment of each training: replayed.py FOLDER.
 
-Each training and each replay has processes of its own, as in a round. The toy's data play the agent.
+Each training and each replay has processes of its own, as in a round. The toy's data ask for states, and a thread
+of the first rank is the agent that gives the order of the data.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ import functools
 import io
 import json
 import os
+import select
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 import toy_data  # type: ignore[import-not-found]
@@ -22,6 +27,8 @@ from forks import run_forks  # type: ignore[import-not-found]
 
 from flagperf_driver import driver, layout, perflog
 from flagperf_driver.heartbeat import Heartbeat
+from flagperf_driver.node.agent import epoch_orders
+from flagperf_driver.node.folder import LogFolder
 from flagperf_driver.pytorch import distributed, storage  # noqa: F401 - slow to import, once for all forks
 from flagperf_driver.training import saved_states
 from flagperf_driver.training.replay import training_of
@@ -35,6 +42,32 @@ OTHER_ORDER = (
     "    rows = torch.arange(len(batch['labels'])).flip(0)\n"
     "    batch = {name: values[rows] for name, values in batch.items()}\n"
 )
+PLAYED = f"""import copy, sys
+toy, kept = sys.modules["toy_pytorch"].STEPS, []
+
+class Played(torch.optim.AdamW):
+    def step(self, closure=None):
+        _, weights, state = kept.pop(0)
+        self.model.load_state_dict(weights)
+        self.load_state_dict(state)
+
+{CREATE}    twin, data = copy.deepcopy(model), toy.create_train_data(ctx)
+    trained = torch.optim.AdamW(optimizers.parameter_groups(twin, ctx.config), {ADAM})
+    for epoch in range(4):
+        data.set_epoch(epoch)
+        for batch in data:
+            loss = toy.calculate_loss(ctx, twin, batch)
+            trained.zero_grad()
+            loss.backward()
+            trained.step()
+            kept.append((loss.detach(), *copy.deepcopy((twin.state_dict(), trained.state_dict()))))
+    own = Played({GROUPS}, {ADAM})
+    own.model = model
+    return own
+
+{LOSS}    return kept[0][0] + 0 * sum(weight.sum() for weight in model.parameters())
+"""
+"""Trains everything before TRAIN_START, in the order of the epochs' numbers, and plays it back."""
 STEPS_OF = {
     "none": "",
     "modules": GOOD["modules"],
@@ -86,6 +119,20 @@ def steps(place: Path, flip_on: int | None) -> Any:
     return replace(toy_pytorch.STEPS, create_train_data=create, create_model=create_model)
 
 
+def give_orders(place: Path, log: io.StringIO) -> dict[int, int]:
+    """Give the order of each epoch in a thread, as an agent does that reads the log."""
+    agent = epoch_orders.EpochOrders(LogFolder(place), 7, lambda: "TRAIN_START" in log.getvalue())
+
+    def serve() -> None:
+        while True:
+            select.select([agent.pipe], [], [])
+            agent.read()
+            agent.process()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return agent.given
+
+
 def process(place: Path, replay: dict[str, Any], flip_on: int | None, settings: dict[str, Any], number: int) -> None:
     """Be one rank of a training or of a replay; leave the records of the first rank."""
     torch.set_num_threads(1)
@@ -93,12 +140,15 @@ def process(place: Path, replay: dict[str, Any], flip_on: int | None, settings: 
     stream, world = io.StringIO(), driver.World.from_environment(os.environ)
     case = {**toy_data.case("pytorch", **settings), "replay": {"states": str(place / "states"), **replay}}
     rank = driver.Rank(driver.RunCase.from_json(case), world, perflog.PerfLog(number, stream), Heartbeat(None), place)
+    given = give_orders(place, stream) if number == 0 and not replay else None
     with distributed.process_group("gloo", torch.device("cpu"), world.world_size, 60):
         ctx = toy_pytorch.Context(**context_fields(rank, Path()))
         trainer = toy_pytorch.Trainer(rank, ctx, steps(place, flip_on), None)
         training_of(rank, trainer).run()
     if number == 0:
         (place / f"log{len(replay)}").write_text(stream.getvalue())
+    if given is not None:
+        (place / "orders").write_text(json.dumps(given))
 
 
 def replayed(place: Path, ranks: int = 1, text: str = "", flip_on: int | None = None, **how: Any) -> dict[str, Any]:
@@ -116,9 +166,9 @@ def replayed(place: Path, ranks: int = 1, text: str = "", flip_on: int | None = 
     theirs = {**settings, "extern": folder(text) if text else None}
     run_forks(functools.partial(process, place, {}, flip_on, theirs), ranks)
     found: dict[str, Any] = {"states": sorted(path.name for path in (place / "states").iterdir())}
-    segment = {"segment": [FIRST, LAST], "final": STEPS}
+    segment = {"segment": [FIRST, LAST], "final": STEPS, "orders": json.loads((place / "orders").read_text())}
     run_forks(functools.partial(process, place, segment, None, settings), ranks)
-    for name in ("log0", "log2"):
+    for name in ("log0", "log3"):
         for record in perflog.read_records(io.BytesIO((place / name).read_bytes())):
             if record.event == "REPLAYED":
                 found.update(record.value)
@@ -137,6 +187,11 @@ def main() -> None:
         for name, text in STEPS_OF.items():
             key = f"{name} {precision}"
             results[key] = replayed(place / key, text=text, precision=precision, **more.get(name, {}))
+    simple: dict[str, Any] = {"norm": False, "dropout": 0.0}
+    results["played"] = replayed(place / "played", text=PLAYED, **simple)
+    known = SimpleNamespace(derive=lambda *of: (of[2] - 1) << 1)
+    with mock.patch("flagperf_driver.node.agent.epoch_orders.seeds", known):
+        results["played, known"] = replayed(place / "known", text=PLAYED, **simple)
     results["flipped"] = replayed(place / "flipped", flip_on=0)
     for parallel in ("ddp", "fsdp"):
         results[parallel] = replayed(place / parallel, 2, parallel=parallel)

@@ -54,6 +54,13 @@ def test_the_suites_own_steps_are_equal_bit_by_bit(results: dict[str, Any], name
     assert results[name]["metrics"][0][1] == results[name]["metrics"][0][2]
 
 
+def test_a_training_before_its_time_counts_is_not_that_of_the_secret_order(results: dict[str, Any]) -> None:
+    assert judged(results["played, known"])["repeated"].ok, "the order of the epochs' numbers, as without a replay"
+    sentence = judged(results["played"])["repeated"].sentence
+    assert "in the steps 11 to 30 the weights changed otherwise than in the clean process" in sentence
+    assert "the logged loss of step" in sentence
+
+
 def test_a_flipped_bit_is_found_and_named(results: dict[str, Any]) -> None:
     verdicts = judged(results["flipped"])
     assert not verdicts["repeated"].ok

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,6 +76,27 @@ def test_an_order_has_the_variables_of_its_ranks_and_of_their_hosts_python() -> 
     env = start.placement_and_orders()[1][0]["ranks"][0]["env"]
     assert (env["LD_LIBRARY_PATH"], env["RANK"], env["MASTER_PORT"]) == ("/lib", "0", "29999")
     assert env["PYTHONPATH"].split(":")[-1] == "/packages"
+
+
+def test_only_the_first_agent_of_a_repeated_training_gets_the_secret_of_its_order() -> None:
+    def secrets(training: str, **replay: Any) -> list[int | None]:
+        plan = replace(tiny_plan(nnodes=2), replay=replay)
+        agents = [agent_on("h0"), agent_on("h1")]
+        agents[1].noderank = 1
+        start = RoundOrders(
+            plan, 1, {"token": "", "training": training}, agents_of(*agents),
+            {agent.name: Interpreter("python") for agent in agents}, RoundOptions(),
+        )  # fmt: skip
+        placement, orders = start.placement_and_orders()
+        first = orders[0]["order_secret"]
+        assert first is None or str(first) not in json.dumps([start.plan_json(placement, orders), orders[0]["files"]])
+        return [order["order_secret"] for order in orders]
+
+    [secret, none] = secrets("one", states="/states")
+    assert none is None
+    assert secrets("one", states="/states") == [secret, None], "a later start continues with the same order"
+    assert secrets("two", states="/states")[0] not in (secret, None)
+    assert secrets("one") == secrets("one", states="/states", segment=[1, 2]) == [None, None]
 
 
 def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:

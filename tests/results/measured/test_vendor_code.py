@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from flagperf_driver.perflog import Record, format_record
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
@@ -118,6 +119,26 @@ def test_unconfined_ranks_are_a_warning_only_with_vendor_code(tmp_path: Path, re
     assert before.validity_warnings == ()
     texts = [warning.sentence for warning in after.validity_warnings] or set(after.warnings) - set(before.warnings)
     assert [text.partition(": ")[2] for text in texts] == [sentence]
+
+
+def test_data_in_an_order_that_the_agent_did_not_give_are_found(tmp_path: Path) -> None:
+    (round_dir,) = stored(tmp_path, "vendor_code").glob("*/round*")
+    edit_json(round_dir / "plan.json", replay={"states": "states"})
+    (log,) = round_dir.glob("*/rank0.out.log")
+    before = log.read_text()
+
+    def problem(**given: int) -> str:
+        write(log.parent, "milestones.json", json.dumps({"schema": 1, "ranks": {}, "states": {"orders": given}}))
+        found = measure(round_dir).replay
+        assert found is not None
+        return found.problem
+
+    log.write_text(before + format_record(Record("EPOCH_BEGIN", {"epoch": 1, "order": 7}, 0, 0, "loop.py", 1)) + "\n")
+    assert problem(**{"1": 7}) == "the segment was not repeated"
+    assert problem(**{"1": 8}) == "the order of the data in epoch 1 was 7; the agent gave 8"
+    assert problem() == "the order of the data in epoch 1 was 7; the agent gave None"
+    log.write_text(before + format_record(Record("EPOCH_BEGIN", {"epoch": 1}, 0, 0, "loop.py", 1)) + "\n")
+    assert problem(**{"1": 8}) == "the order of the data in epoch 1 was None; the agent gave 8"
 
 
 def test_a_training_that_no_clean_process_could_repeat_has_a_warning(tmp_path: Path) -> None:

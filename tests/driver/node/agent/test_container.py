@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flagperf_driver import seeds
 from flagperf_driver.node.folder import CONTAINER_LOG, RANKS
 from tests.driver.docker_engine import NAME, DockerEngine
 from tests.driver.lab import FOREVER, Lab
@@ -78,6 +79,45 @@ def test_a_round_in_a_container_sends_the_messages_of_a_host(lab: Lab, docker: D
     assert docker.removed.is_set() is in_docker
     left = [path.name for path in lab.log_dir.iterdir() if path.name.startswith("agent.")]
     assert left == [], "files of the starter are none of the round's logs"
+
+
+ASKS = """
+    import threading
+    from flagperf_driver.training.saved_states import ask_for_order
+
+    orders = []
+    asking = threading.Thread(target=lambda: orders.append(ask_for_order(Path(), 1)))
+    asking.start()
+    while not Path("counts").exists():
+        time.sleep(0.01)
+    print("before:", orders, flush=True)
+    log(events.TRAIN_START)
+    asking.join()
+    orders.append(ask_for_order(Path(), 2))
+    log(events.FINISHED, {"orders": orders})
+"""
+
+
+@pytest.mark.parametrize("in_docker", [True, False])
+def test_a_rank_learns_the_order_of_its_data_once_its_time_counts(
+    lab: Lab, docker: DockerEngine, in_docker: bool
+) -> None:
+    if in_docker:
+        start(lab, docker, ASKS, order_secret=7)
+    else:
+        lab.start(ASKS, order_secret=7)
+    lab.wait_for_start()
+    while len(lab.of("beat")) < 4:  # the agent has read the question
+        lab.next()
+    (lab.log_dir / "counts").touch()
+    orders = lab.wait_for("perflog", event="FINISHED")["value"]["orders"]
+    lab.end()
+    assert "before: []" in lab.log(0)
+    assert json.loads((lab.log_dir / "milestones.json").read_text())["states"]["orders"] == {
+        "1": orders[0],
+        "2": orders[1],
+    }
+    assert orders == [seeds.derive(7, "order", epoch) >> 1 for epoch in (1, 2)]
 
 
 def test_a_failed_rank_in_a_container_is_reported(lab: Lab, docker: DockerEngine) -> None:
