@@ -29,7 +29,7 @@ ALLOWED_BY_FOLDER = {
 FOR_ANY_VENDOR = {
     "torch", "paddlepaddle", "tensorflow", "keras", "mindspore", "torchvision", "timm", "transformers", "diffusers",
     "tokenizers", "safetensors",
-    "sentencepiece", "sacrebleu", "sacremoses", "jieba", "nltk", "rouge-score",
+    "sentencepiece", "sacrebleu", "sacremoses", "jieba", "nltk", "rouge-score", "pyarrow",
     "numpy", "setuptools", "h5py", "pillow", "soundfile", "faster-coco-eval",
 }  # fmt: skip
 """The packages that suites may require: they run on the hardware of any vendor."""

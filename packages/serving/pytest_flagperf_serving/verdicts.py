@@ -41,7 +41,11 @@ def accurate(outcomes: Sequence[Outcome]) -> Iterator[Verdict]:
         scored = next((point for point in outcome.points if "score" in point.figures), None)
         if scored:
             yield from _scores(outcome, scored)
-            yield _as_good_under_load(outcome)
+            if scored.facts.get("timed", True):
+                yield _as_good_under_load(outcome)
+            else:
+                got = "not judged: an answer is sampled, and takes longer than a point"
+                yield Verdict("under_load", True, got, "greedy answers", judged=False)
             continue
         yield _agrees(outcome, "accurate right_tokens", "right_tokens", "tokens as chosen without the engine")
         yield _as_trained(outcome)

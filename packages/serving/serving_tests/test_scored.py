@@ -22,6 +22,8 @@ _TOKENS, _END = 16, 17
 class FormulaSet:
     """Questions whose expected answers are the formula's own, but for every tenth, which no server can know."""
 
+    plain = True
+
     def __init__(self, count: int) -> None:
         generator = random.Random(2)
         self.questions = [self._question(generator.choices(range(256), k=8), number) for number in range(count)]
@@ -78,6 +80,15 @@ def test_a_server_that_answers_worse_fails(
     bad = outcome(tmp_path, monkeypatch, fault)
     assert failed(bad) - {"answered", "client", "computed"} == expected
     assert all("the figures of this round are invalid" in judged(bad)[name].sentence for name in expected)
+
+
+@pytest.mark.integration
+def test_sampled_answers_are_not_judged_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: dict[str, Any] = {"accuracy_set": "set", "accuracy_reference": {"same": 90.0}, "concurrencies": [4]}
+    points = points_of(tmp_path, monkeypatch, scored=a_set(accuracy_temperature=1.0), **stored)
+    verdicts = judged(outcome_of(points, scale="reference"))
+    assert "within the interval of" in verdicts["accurate same"].expected
+    assert (verdicts["under_load"].ok, verdicts["under_load"].judged, "length" in verdicts) == (True, False, False)
 
 
 def test_a_drawn_part_has_an_interval_and_the_whole_set_has_none() -> None:

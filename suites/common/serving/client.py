@@ -101,6 +101,7 @@ class Client:
         body = {
             "model": self._model, "prompt": list(request.prompt), "max_tokens": request.tokens,
             "temperature": request.temperature, "stream": True, "return_token_ids": True,
+            **({"top_p": 1.0, "top_k": -1} if request.temperature else {}),
             **({"stop_token_ids": list(request.stops)} if request.stops else {"ignore_eos": True}),
         }  # fmt: skip
         answer = self.under_way = Answer(request, due or 0.0)

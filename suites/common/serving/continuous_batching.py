@@ -20,12 +20,13 @@ _PAGE = 32
 class ContinuousBatching:
     """An engine: transformers' manager, whose thread generates the tokens of all requests together."""
 
-    def __init__(self, folder: str, device: str, requests: int, places: int) -> None:
+    def __init__(self, folder: str, device: str, requests: int, places: int, temperature: float) -> None:
         logging.disable_progress_bar()
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto").to(device)
         pages = -(-places // _PAGE)
+        sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
         self._manager = self._model.init_continuous_batching(
-            GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0, max_new_tokens=places),
+            GenerationConfig(eos_token_id=-1, pad_token_id=0, max_new_tokens=places, **sampling),
             # Without a size the cache takes most of the memory; shared blocks would spare the work of a known prompt.
             ContinuousBatchingConfig(
                 page_size=_PAGE, num_blocks=(requests + 1) * pages, max_batch_tokens=requests * places,
@@ -81,10 +82,13 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--device", required=True)
     parser.add_argument("--requests", type=int, required=True, help="how many the cache must hold at once")
+    parser.add_argument("--temperature", type=float, default=0.0, help="of all answers; 0: greedy")
     parser.add_argument("--places", type=int, required=True, help="the most tokens of a prompt with its answer")
     options = parser.parse_args()
     serve(
-        lambda: ContinuousBatching(options.folder, options.device, options.requests, options.places),
+        lambda: ContinuousBatching(
+            options.folder, options.device, options.requests, options.places, options.temperature
+        ),
         options.port,
         options.model,
     )

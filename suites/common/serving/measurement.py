@@ -260,8 +260,9 @@ class Serving(Measurement):
 
     def _timed_requests(self) -> Iterator[Request]:
         """Yield prompts that the server has not seen, and now and then one whose answer is judged."""
+        judged = self._model.scored.timed if self._model.scored else not self._ctx.synthetic
         for number in itertools.count():
-            if number % _JUDGED_EVERY == _JUDGED_EVERY - 1 and not self._ctx.synthetic:
+            if number % _JUDGED_EVERY == _JUDGED_EVERY - 1 and judged:
                 yield self._request_of(number, next(self._judged_texts))
             else:
                 yield Request(number, next(self._prompts), self._config.answer_tokens)

@@ -37,6 +37,8 @@ class AnswerSet(Protocol):
     """A set: its questions, and how an answer is scored."""
 
     questions: Sequence[Question]
+    plain: bool
+    """Whether an answer is scored without its special tokens."""
 
     def score(self, question: Question, answer: str) -> Mapping[str, float]:
         """Return the scores of an answer, from 0 to 100, by the names of the config's ``accuracy_reference``."""
@@ -66,6 +68,11 @@ class Scored:
     def prompts(self) -> list[Sequence[int]]:
         return [question.prompt for question in self._questions]
 
+    @property
+    def timed(self) -> bool:
+        """Whether questions are among the timed requests: an answer that is sampled is another one each time."""
+        return not self.temperature
+
     def score(self, number: int, tokens: Sequence[int]) -> Mapping[str, float]:
         """Return the scores of an answer, and its length."""
         text = self._text_of(list(tokens)).strip()
@@ -78,7 +85,7 @@ class Scored:
         The mean of the whole set is exact if the answers are greedy: nothing was drawn.
         """
         drawn = 1.0 if self.temperature else math.sqrt(1 - len(scores) / self.count)
-        facts: dict[str, float] = {"samples": len(scores), "of": self.count}
+        facts: dict[str, float] = {"samples": len(scores), "of": self.count, "timed": self.timed}
         for name in dict.fromkeys(name for score in scores for name in score):
             values = [score[name] for score in scores if name in score]
             facts[name] = fmean(values)

@@ -22,6 +22,8 @@ _SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 class Summaries:
     """The set; a score is 100 times the F-measure, with stemmed words, and the length is that of the text."""
 
+    plain = True
+
     def __init__(self, folder: Path) -> None:
         self.questions = _read(folder / FILE)
         nltk.data.path.insert(0, str(folder / SENTENCES))

@@ -64,7 +64,7 @@ class TrainedModel:
         # The vocabulary has more tokens than a training of this shape, or fewer.
         self.vocabulary = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["vocab_size"]
         answers = import_module(f"common.serving.{config.accuracy_set}").answer_set(Path(config.data_dir))
-        text_of = partial(AutoTokenizer.from_pretrained(self.folder).decode, skip_special_tokens=True)
+        text_of = partial(AutoTokenizer.from_pretrained(self.folder).decode, skip_special_tokens=answers.plain)
         self.scored = Scored(config, self.ctx.seed, answers, text_of, stops_of(self.folder))
         self.texts = self.scored.prompts
         self.places = max(self.places, max(map(len, self.texts)) + config.accuracy_answer_tokens)
@@ -113,7 +113,7 @@ class ContinuouslyBatched(TrainedModel):
         return [
             sys.executable, "-m", "common.serving.continuous_batching", str(self.folder), f"--port={port}",
             f"--model={self.name}", f"--device={self.ctx.device}", f"--requests={max(self.ctx.config.concurrencies)}",
-            f"--places={self.places}",
+            f"--places={self.places}", f"--temperature={self.ctx.config.accuracy_temperature if self.scored else 0}",
         ]  # fmt: skip
 
 
