@@ -43,11 +43,11 @@ NAVIGATION = (
         "Running",
         "运行",
         (
-            "using", "watch", "cluster", "slurm", "packages/modelarts/index", "preflight", "faults", "days", "gpu",
+            "using", "packages/watch/index", "cluster", "slurm", "packages/modelarts/index", "preflight", "faults", "days", "gpu",
             "offline", "systems",
         ),
     ),
-    Group("Results", "结果", ("results", "measuring", "machine", "ci")),
+    Group("Results", "结果", ("results", "measuring", "machine", "serving", "packages/serving/index", "ci")),
     Group(
         "Models, vendors, frameworks",
         "模型、厂商、框架",
