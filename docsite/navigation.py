@@ -43,8 +43,8 @@ NAVIGATION = (
         "Running",
         "运行",
         (
-            "using", "packages/watch/index", "cluster", "slurm", "packages/modelarts/index", "preflight", "faults", "days", "gpu",
-            "offline", "systems",
+            "using", "packages/watch/index", "cluster", "slurm", "packages/modelarts/index", "preflight", "faults",
+            "days", "gpu", "offline", "systems",
         ),
     ),
     Group("Results", "结果", ("results", "measuring", "machine", "serving", "packages/serving/index", "ci")),
