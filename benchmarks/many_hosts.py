@@ -2,7 +2,7 @@
 
 The last hosts are real ones of the tests' lab, with one rank each: sshd, the agent and the rank are processes of this
 machine. The others are simulated: one process of this machine speaks the hosts' side of the real protocol over real SSH
-connections, and the first host is a real one whose messages the others repeat (``tests/lab/simulated_hosts.py``). The
+connections, and the first host is a real one whose messages the others repeat (``benchmarks/simulated_hosts.py``). The
 controller is the real one, in a process of its own; only its CPU time, memory, threads and descriptors count. The wall
 time includes the hosts, which have the same cores.
 """
@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.simulated_hosts import SimulatedHosts
 from pytest_flagperf.running.run import Run
 from tests.helpers.trees import set_options
 from tests.lab.lab import Cluster, Lab
-from tests.lab.simulated_hosts import SimulatedHosts
 from tests.plugin.conftest import Toy
 
 from .section import Goal, Section, children_s, table

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import __main__ as benchmarks
 from benchmarks import collect, logs, many_hosts
 from benchmarks.section import Goal, Section, summary, table, timed
-from tests.lab.simulated_hosts import SimulatedHosts
+from benchmarks.simulated_hosts import SimulatedHosts
 from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 

@@ -1,6 +1,6 @@
 """Many simulated hosts behind one real SSH server, for measurements of the controller.
 
-    python -m tests.lab.simulated_hosts FOLDER CARDS
+    python -m benchmarks.simulated_hosts FOLDER CARDS
 
 The first host is real: its process runs on this machine, as sshd would run it. Each other host answers as the first one
 did: the same messages, with its own name, its own ranks and its own logs. A simulated host has no process, so that
@@ -39,7 +39,7 @@ from flagperf_driver.node.logs import summary
 from flagperf_driver.node.logs.ranklog import RankLog, read_rank
 from tests.lab.lab import Cluster, keygen
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[1]
 ANSWERS = {
     "check": "facts", "connect": "connected", "hello": "hello", "lease": "leased", "release": "released",
     "collect": "chunk",
@@ -476,7 +476,7 @@ class SimulatedHosts:
         self.folder.mkdir(parents=True)
         for key in ("host_key", "user_key"):
             keygen(self.folder / key)
-        words = [sys.executable, "-m", "tests.lab.simulated_hosts", str(self.folder), str(cards)]
+        words = [sys.executable, "-m", "benchmarks.simulated_hosts", str(self.folder), str(cards)]
         self._process = subprocess.Popen(words, cwd=REPO, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
