@@ -1,11 +1,10 @@
-"""Carriers of a host's stream over the descriptors of a process or a socket on this machine."""
+"""Carriers of a host's stream on this machine: a command that starts a Python there."""
 
 from __future__ import annotations
 
 import os
 import select
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -30,7 +29,7 @@ def is_ready(fd: int, timeout_s: float, *, to_write: bool = False) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
-def _write_all(
+def write_all(
     data: bytes, using: threading.Lock, descriptor: Callable[[], int], write: Callable[[memoryview], int]
 ) -> None:
     """Write everything; OSError when another thread has closed the descriptor, which is -1 then."""
@@ -91,7 +90,7 @@ class CommandCarrier:
         return None
 
     def write(self, data: bytes) -> None:
-        _write_all(data, self._using, self._input, lambda view: os.write(self._input(), view))
+        write_all(data, self._using, self._input, lambda view: os.write(self._input(), view))
 
     def _input(self) -> int:
         with suppress(ValueError):
@@ -139,46 +138,3 @@ class CommandCarrier:
         with self._using:
             self._stdout.close()
             self._stderr.close()
-
-
-class SocketCarrier:
-    """A socket that a host has connected to this machine."""
-
-    greeting_s = 60.0
-
-    def __init__(self, by: str, connection: socket.socket, last_words: Callable[[], str]) -> None:
-        self.by = by
-        self._socket = connection
-        self._socket.setblocking(False)
-        self._last_words = last_words
-        self._error = ""
-        self._using = threading.Lock()
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def read(self) -> bytes | None:
-        try:
-            with self._using:
-                return b"" if self._socket.fileno() < 0 else self._socket.recv(_READ_BYTES)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            self._error = error.strerror or str(error)
-            return b""
-
-    def write(self, data: bytes) -> None:
-        _write_all(data, self._using, self.fileno, self._socket.send)
-
-    def code(self) -> int | None:
-        """Return None: the socket does not tell it."""
-        return None
-
-    def last_words(self) -> str:
-        return self._error or self._last_words()
-
-    def close(self) -> None:
-        with self._using:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            self._socket.close()

@@ -18,8 +18,9 @@ import pytest
 
 from flagperf_driver.node.host_process import MARKER
 from pytest_flagperf.hosts import Channel, HostError, HostLost, silence, stream
-from pytest_flagperf.hosts.carriers import CommandCarrier, SocketCarrier
+from pytest_flagperf.hosts.carriers import CommandCarrier
 from pytest_flagperf.hosts.stream_host import StreamHost
+from pytest_flagperf_slurm.socket_carrier import SocketCarrier
 from tests.helpers.waiting import until
 
 AWKWARD = [

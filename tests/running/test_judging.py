@@ -78,6 +78,14 @@ def test_a_baseline_of_another_case_is_an_error(tmp_path: Path) -> None:
         check_baseline(settings, "toy:pytorch:CPU:1:2:5")
 
 
+def test_a_folder_of_baselines_that_does_not_exist_or_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name, problem in (("nowhere", "folder not found; create it"), ("file", "is a file; expected the folder")):
+        set_options(tmp_path, baselines=name)
+        with pytest.raises(Problems, match=rf"/flagperf\.toml: baselines = '.*{name}': {problem}"):
+            check_baseline(read_settings({}, tmp_path), "toy:pytorch:CPU:1:1:1")
+
+
 def test_of_cases_that_differ_only_in_rounds_the_one_with_most_is_accepted(tmp_path: Path) -> None:
     add_case(tmp_path / "run1", "converged_1x1", faster(1.0))
     add_case(tmp_path / "run1", "converged_1x1", faster(2.0, 2.0))

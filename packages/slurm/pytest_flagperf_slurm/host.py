@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from pytest_flagperf.hosts import HostError, HostGone, silence
-from pytest_flagperf.hosts.carriers import SocketCarrier
 from pytest_flagperf.hosts.stream import Carrier, HostStream
 from pytest_flagperf.hosts.stream_host import StreamHost
 
 from .jobs_and_nodes import Job, Node, SlurmError, end_of, environment, explain, read_job, read_nodes
 from .one_srun import CONNECT_S, OneSrun, node_preface, srun
+from .socket_carrier import SocketCarrier
 
 _log = logging.getLogger("flagperf.slurm")
 RECONNECT_S = 10.0  # later, Slurm has nothing to prepare on the node

@@ -21,10 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from pytest_flagperf.hosts import silence
-from pytest_flagperf.hosts.carriers import CommandCarrier, SocketCarrier
+from pytest_flagperf.hosts.carriers import CommandCarrier
 from pytest_flagperf.hosts.stream import TEXT_THERE, preface
 
 from .jobs_and_nodes import SlurmError, run
+from .socket_carrier import SocketCarrier
 
 CONNECT_S = 60.0  # Slurm may still prepare the node
 _RELAY = Path(__file__).with_name("relay.py").read_bytes()
