@@ -29,17 +29,13 @@ def junit(toy: Toy) -> ET.Element:
     return ET.parse(toy.runs[-1] / "junit.xml").getroot()
 
 
-def accept(toy: Toy) -> None:
-    assert main(["accept", str(toy.runs[-1])]) == 0
-
-
 def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_exit_code(toy: Toy) -> None:
     baseline(toy).parent.mkdir(parents=True)
     first = toy.run(*ONE, "--repeat=2")
     first.assert_outcomes(passed=3)
     advice = "flagperf accept reports/run* accepts the figures of this run as baselines"
     first.stdout.fnmatch_lines([advice])
-    accept(toy)
+    assert main(["accept", str(toy.runs[-1])]) == 0
     assert json.loads(baseline(toy).read_text())["accepted"]["run"] == toy.runs[0].name
     again = toy.run(*THROUGHPUT)
     again.assert_outcomes(passed=1, deselected=1)

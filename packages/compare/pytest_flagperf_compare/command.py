@@ -25,7 +25,6 @@ from pytest_flagperf.commands.common import is_rate, width, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, without_copies
-from pytest_flagperf.results.comparing.trend import trends_of
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured import limits
@@ -34,6 +33,7 @@ from pytest_flagperf.results.tables.store import StoredRun
 from pytest_flagperf.stored import FormatError, write_text
 from pytest_flagperf.stored.plan import THROUGHPUTS
 from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf_page.trend import trends_of
 
 from . import comment
 from .case_table import (

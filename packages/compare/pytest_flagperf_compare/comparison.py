@@ -10,7 +10,6 @@ from pytest_flagperf.case import variant_of
 from pytest_flagperf.commands import common
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.comparing.comparable import config_differences, notes
-from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.noise import Judgement
 from pytest_flagperf.results.figures.statistics import finite
@@ -18,6 +17,7 @@ from pytest_flagperf.results.figures.units import compared, count, quantity, sig
 from pytest_flagperf.results.measured.outcome import Outcome, judged_at_points, why_failed
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.plan import THROUGHPUTS
+from pytest_flagperf_page.trend import Trend
 
 NOISY = "too noisy to judge"
 NOISIEST = 0.5

@@ -21,7 +21,7 @@ from pytest_flagperf.results.figures.units import count, quantity
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts.case_result import CaseResult
-from pytest_flagperf_page import chart_html, sampled_charts, time_parts, trends
+from pytest_flagperf_page import chart_html, sampled_charts, time_parts, trend_html
 from pytest_flagperf_page.case_table import CaseLine, case_table, cell
 from pytest_flagperf_page.html import (
     Markup,
@@ -170,7 +170,7 @@ def _cells(page: ComparisonPage, row: CaseRow) -> dict[str, str]:
         "new": cell(escape(row.new), change.new if change else None),
         "change": cell(escape(row.change), share),
         "trend": cell(
-            "".join(small(trends.small_chart(one)) for one in (case.trends[:1] if case else ())), number=False
+            "".join(small(trend_html.small_chart(one)) for one in (case.trends[:1] if case else ())), number=False
         ),
         "limit": cell(escape(row.limit)),
     }
@@ -291,7 +291,7 @@ def _history(page: ComparisonPage, case: Compared, page_dir: Path) -> str:
     def address(name: str) -> str:
         return page_of(page.directories.get(name, beside / name).resolve(), page_dir)
 
-    return f"<h3>History</h3>{trends.html(case.trends, address)}"
+    return f"<h3>History</h3>{trend_html.html(case.trends, address)}"
 
 
 def _figures(case: Compared) -> str:

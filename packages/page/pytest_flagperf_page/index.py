@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pytest_flagperf.results.comparing.comparable import config_differences
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, without_copies
-from pytest_flagperf.results.comparing.trend import Trend, short_commit
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.measured.outcome import Outcome
@@ -19,7 +18,7 @@ from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.results.verdicts.case_result import STATES, CaseResult, summarize_case
 from pytest_flagperf.stored.layout import JUNIT, RESULTS, TABLE
 
-from . import chart_html, trends
+from . import chart_html, trend_html
 from .case_table import cell
 from .comparisons import machines, scaling
 from .headline import headline
@@ -37,6 +36,7 @@ from .html import (
     table,
 )
 from .rows import RATES, Row, overview, row_of
+from .trend import Trend, short_commit
 
 _MAX_SHOWN = 20
 """The number of runs from which on older ones are folded."""
@@ -90,7 +90,7 @@ def standalone(folder: Path, directories: Sequence[Path], to: Path, problems: li
     rows = sorted(of_cases, key=lambda row: row.order)
     if len({row.cells.get(_MACHINE) for row in rows}) == 1:
         rows = [replace(row, cells={name: row.cells[name] for name in row.cells if name != _MACHINE}) for row in rows]
-    times = [trends.date(run.started_ms) for run in (runs[-1], runs[0]) if run.started_ms]
+    times = [trend_html.date(run.started_ms) for run in (runs[-1], runs[0]) if run.started_ms]
     between = f" from {' to '.join(times)} UTC" if times else ""
     about = f"{count(len(runs), 'run')}{between}; each case by its newest run"
     parts = [
@@ -158,7 +158,8 @@ def _row(case: _Case, page_dir: Path) -> Row:
     """Return the row of the newest run, with the trend over the earlier runs that are comparable with it."""
     summary = summarize_case(case.newest, interrupted=case.run.is_interrupted)
     row = row_of(case.newest, summary, case.earlier, case.run.directory.name, page_of(case.run.directory, page_dir))
-    newest = cell(escape(trends.date(case.run.started_ms)), case.run.started_ms, case.run.directory.name, number=False)
+    started = case.run.started_ms
+    newest = cell(escape(trend_html.date(started)), started, case.run.directory.name, number=False)
     cells = {_NEWEST: newest, _RUNS: cell(str(case.runs), case.runs)}
     cells[_MACHINE] = cell(escape(_machine(case.newest.outcomes)), number=False)
     kept = {name: text for name, text in row.cells.items() if name not in _LEFT_OUT}
@@ -169,7 +170,7 @@ def _history(named: Iterable[tuple[str, Sequence[Trend]]]) -> str:
     """Return the trends of each case as charts, and where the level changed last."""
     found = [(name, trend) for name, trends_of_case in named for trend in trends_of_case]
     sentences = [f"{name}: {text}" for name, trend in found for text in trend.sentences()[:1]]
-    drawn = [(name, chart) for name, trend in found if (chart := trends.chart(trend)) is not None]
+    drawn = [(name, chart) for name, trend in found if (chart := trend_html.chart(trend)) is not None]
     titled = [replace(chart, title=f"{name}: {chart.title}") for name, chart in drawn]
     text = f"{items(sentences)}{chart_html.html(titled)}"
     return f'<h2 id="history">History</h2>{text}' if text else ""
@@ -189,7 +190,7 @@ def _table(runs: Sequence[_Run], page_dir: Path) -> str:
     rows = [
         (
             linked(run.directory.name, page_of(run.directory, page_dir)),
-            Name(trends.date(run.started_ms)),
+            Name(trend_html.date(run.started_ms)),
             Number(run.info.took if run.info else ""),
             Markup(_states(run)),
             Name(run.machine),

@@ -19,7 +19,6 @@ from pytest_flagperf.report import charts
 from pytest_flagperf.report.case_cell import anchor
 from pytest_flagperf.report.terminal.table import metric
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns
-from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures.kinds import meaning
 from pytest_flagperf.results.figures.statistics import Summary, few, finite, summarize
 from pytest_flagperf.results.figures.units import SCALED, compared, count, quantity
@@ -47,7 +46,7 @@ from . import (
     step_times,
     sweeps,
     time_parts,
-    trends,
+    trend_html,
 )
 from .comparisons import comparisons
 from .failures import excerpts, failures, logs_shown
@@ -69,6 +68,7 @@ from .html import (
     table,
 )
 from .rows import RATES, Row, overview, row_of
+from .trend import Trend
 
 TARGET_BYTES = 2_500_000
 """The target size of the page; with many cases the charts have fewer points."""
@@ -251,7 +251,11 @@ def _body(
     yield f"<h3>{rounds[0].kind.capitalize()}</h3>{chart_html.html(drawn)}" if any(drawn) else ""
     yield drawings.html(rounds)
     run_dir = case_dir.parent
-    history = trends.html(found, lambda name: page_of(run_dir.parent / name, page_dir) if name != run_dir.name else "")
+
+    def address(name: str) -> str:
+        return page_of(run_dir.parent / name, page_dir) if name != run_dir.name else ""
+
+    history = trend_html.html(found, address)
     yield f"<h3>History</h3>{history}" if history else ""
     yield time_parts.html({f"round {outcome.round}": outcome for outcome in rounds})
     yield _drill(rounds)

@@ -14,7 +14,6 @@ from pytest_flagperf.report.sweeps import SweptCase, swept_case
 from pytest_flagperf.report.terminal.table import converged, metric
 from pytest_flagperf.results.comparing.baselines import is_comparison
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds
-from pytest_flagperf.results.comparing.trend import Trend, trends_of
 from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.kinds import EFFICIENCY, FIGURES, SPEEDUP
 from pytest_flagperf.results.figures.statistics import Summary, finite, summarize
@@ -25,12 +24,13 @@ from pytest_flagperf.results.measured.profile import NO_LOSS
 from pytest_flagperf.results.verdicts.case_result import BAD, STATES, CaseResult, CaseSummary
 from pytest_flagperf.stored.plan import MeasuredFigure
 
-from . import machine, trends
+from . import machine, trend_html
 from .case_table import CaseLine, case_table, cell
 from .failures import advice
 from .html import Markup, Name, Number, linked, state
 from .small_charts import POINTS, small
 from .time_parts import of_training
+from .trend import Trend, trends_of
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _speedup(case: CaseResult) -> str:
 def _change(case: CaseResult, earlier: Sequence[NamedRounds], history: Sequence[Trend]) -> str:
     """Return the change of the main figure against the accepted baseline, else the run before, with the trend."""
     main = case.outcomes[0].main
-    drawn = "".join(small(trends.small_chart(one)) for one in history[:1])
+    drawn = "".join(small(trend_html.small_chart(one)) for one in history[:1])
     for verdict in case.all_verdicts:
         if is_comparison(verdict) and verdict.name.endswith(f" {main}") and verdict.change is not None:
             word = noise.WORSE if not verdict.ok else "not worse"

@@ -19,11 +19,11 @@ from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import Outcome
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted
-from pytest_flagperf.results.comparing.trend import trends_of
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
 from pytest_flagperf.settings import Settings
 from pytest_flagperf_compare.comparison import CaseRuns
 from pytest_flagperf_page.rows import row_of
+from pytest_flagperf_page.trend import trends_of
 from pytest_flagperf_serving.tables import mark
 from serving_tests.conftest import REPO
 from serving_tests.outcomes import outcome_of

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pytest_flagperf.results.figures import change_points, noise
+from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.statistics import finite, student_limit
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured.outcome import Outcome, judged_at_points
+
+from . import change_points
 
 FEWEST = 3
 """The minimum number of runs of a trend: two runs are a comparison."""

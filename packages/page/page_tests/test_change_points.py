@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_flagperf.results.figures import change_points, noise
+from pytest_flagperf.results.figures import noise
+from pytest_flagperf_page import change_points
 
 S = 0.02
 """The standard deviation of a run, as a share."""

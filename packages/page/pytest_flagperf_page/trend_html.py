@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import Band, Chart, ChartLine
-from pytest_flagperf.results.comparing.trend import Trend
 from pytest_flagperf.results.figures.units import count, quantity, scale_of
 
 from . import chart_html
 from .html import Name, Number, folded, items, linked, table
+from .trend import Trend
 
 NOISE, CHANGE = "noise of a run", "change"
 Address = Callable[[str], str]
