@@ -90,7 +90,7 @@ class Selection:
     absent: tuple[Absent, ...] = ()
 
 
-def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int = 1) -> Selection:
+def select(settings: Settings, catalog: Catalog, conf: TestConf | None, hosts: int | None = 1) -> Selection:
     """Return the cases of --case, FlagPerf's file or the settings file; else each suite in each requested shape."""
     values = parse_settings(settings.set, _file_of(settings, "set"))
     each = () if settings.resume else settings.each  # the cases of a run to resume name their variants
@@ -197,7 +197,7 @@ class _Query:
     set: Mapping[str, Value]
     variants: Sequence[tuple[tuple[str, str], ...]]
     """Those of --each; one without values if it is not set."""
-    hosts: int
+    hosts: int | None
     _flags: dict[Path, bool | None] = field(default_factory=dict)
 
     def flag(self, config: Path) -> bool | None:
@@ -397,9 +397,9 @@ def _matrix(query: _Query) -> Iterator[Selected]:
                 yield selected if settings.nodes or settings.plan else _check_hosts(selected, query.hosts)
 
 
-def _check_hosts(selected: Selected, hosts: int) -> Selected:
+def _check_hosts(selected: Selected, hosts: int | None) -> Selected:
     """Mark a case as unsupported if its shape, a default of the vendor, needs more hosts than available."""
-    if selected.unsupported or selected.case.nnodes <= hosts:
+    if selected.unsupported or hosts is None or selected.case.nnodes <= hosts:
         return selected
     fix = "add hosts with --cluster or in [cluster] of flagperf.toml"
     return replace(selected, unsupported=f"needs {selected.case.nnodes} hosts, {hosts} available; {fix}")

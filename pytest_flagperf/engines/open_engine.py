@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,28 +17,24 @@ from pytest_flagperf.hooks.plugins import guard, named
 from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster, split_hosts
 from pytest_flagperf.packages import OWN, advice
 from pytest_flagperf.problems import Problems, near
-from pytest_flagperf.settings import Settings, SiteTable
+from pytest_flagperf.settings import ENGINES, Settings, SiteTable
 from pytest_flagperf.stored import FormatError, WriteError
 
-ENGINES = ("agents",)
 _SLURM = "slurm"
 """The engine of a package that ``--cluster=slurm`` selects, too."""
 _PARTS = [name for name in vars(Engine) if not name.startswith("_")]
 """The methods and properties of every engine."""
 
 
-def open_engine(settings: Settings, catalog: Catalog, root: Path) -> tuple[Settings, Engine, int]:
-    """Return the settings with what the engine adds to them, the engine, and its number of hosts."""
+def open_engine(settings: Settings, catalog: Catalog, root: Path) -> Engine:
+    """Return the engine; Problems if it cannot run with these settings."""
     if settings.engine_tables:
         _check_tables(settings.engine_tables)
     if settings.engine not in ENGINES:
-        settings, engine = _open_further(settings, catalog, root, settings.engine, "engine")
-    elif settings.cluster == _SLURM:
-        settings, engine = _open_further(settings, catalog, root, _SLURM, "cluster")
-    else:
-        engine = _open_agents(settings, catalog, root)
-    count = engine.host_count
-    return settings, engine, sys.maxsize if count is None else count
+        return _open_further(settings, catalog, root, settings.engine, "engine")
+    if settings.cluster == _SLURM:
+        return _open_further(settings, catalog, root, _SLURM, "cluster")
+    return _open_agents(settings, catalog, root)
 
 
 # -- our own engine -----------------------------------------------------------------------------------------
@@ -70,8 +65,8 @@ def _cluster(settings: Settings, conf: ClusterConfig | None) -> ClusterConfig | 
 # -- the engine of a plugin ---------------------------------------------------------------------------------
 
 
-def _open_further(settings: Settings, catalog: Catalog, root: Path, name: str, option: str) -> tuple[Settings, Engine]:
-    """Return the settings with the defaults of a plugin's engine, which an option names, and the engine.
+def _open_further(settings: Settings, catalog: Catalog, root: Path, name: str, option: str) -> Engine:
+    """Return a plugin's engine, which an option names.
 
     Problems if no plugin has the engine, or if the plugin raises an exception.
     """
@@ -86,7 +81,6 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path, name: str, o
             raise Problems([f"{settings.as_written(other)}: only --engine=agents runs on the hosts of this option"])
     plugin, factory = factories[name]
     table = settings.engine_tables.get(name, SiteTable({}, root / "flagperf.toml"))
-    settings = guard(plugin, f"engine {name}: defaults", lambda: _with_defaults(settings, name, factory.defaults))
     opened = guard(plugin, f"engine {name}", lambda: factory.open(settings, catalog, table))
     engine = AgentsEngine(settings, catalog, opened) if isinstance(opened, Allocation) else opened
     missing = [
@@ -96,7 +90,7 @@ def _open_further(settings: Settings, catalog: Catalog, root: Path, name: str, o
         problem = f"{type(engine).__name__} lacks {', '.join(missing)}; derive it from pytest_flagperf.engines.Engine"
         raise Problems([f"{plugin.label}: engine {name}: {problem}"])
     # The advice to uninstall a package does not suit an engine of our own wheel.
-    return settings, engine if plugin.package == OWN else cast("Engine", _GuardedEngine(plugin, name, engine))
+    return engine if plugin.package == OWN else cast("Engine", _GuardedEngine(plugin, name, engine))
 
 
 def _check_tables(tables: Mapping[str, SiteTable]) -> None:
@@ -110,12 +104,6 @@ def _check_tables(tables: Mapping[str, SiteTable]) -> None:
             problems.append(f"{table.file}: [engines.{name}]: unknown engine{hint}")
     if problems:
         raise Problems(problems)
-
-
-def _with_defaults(settings: Settings, engine: str, defaults: Mapping[str, str]) -> Settings:
-    """Return the settings with an engine's values of the options that nobody set."""
-    added: dict[str, Any] = {key: value for key, value in defaults.items() if not settings.given(key)}
-    return replace(settings, **added, sources={**settings.sources, **dict.fromkeys(added, f"--engine={engine}")})
 
 
 class _GuardedEngine:

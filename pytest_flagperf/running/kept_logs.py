@@ -22,7 +22,7 @@ def fetch(run_dir: Path, names: Collection[str], cwd: Path) -> Iterator[tuple[bo
     Yield for each host whether its logs are those that it summed up, and a sentence.
     """
     settings = read_settings(with_stored_options({"resume": str(run_dir.absolute())}, cwd), cwd, cwd)
-    settings, engine, _ = open_engine(settings, scan(settings, installed_roots(), cwd), cwd)
+    engine = open_engine(settings, scan(settings, installed_roots(), cwd), cwd)
     try:
         if not isinstance(engine, AgentsEngine):
             raise Problems([f"--fetch-logs: the hosts of --engine={settings.engine} keep no logs"])

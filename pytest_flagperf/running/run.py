@@ -16,7 +16,7 @@ from pytest_flagperf import original, stored
 from pytest_flagperf.catalog import Catalog, Suite, scan
 from pytest_flagperf.config import Value, keys_of
 from pytest_flagperf.engines import Engine, Finding, is_local
-from pytest_flagperf.engines.open_engine import ENGINES, open_engine
+from pytest_flagperf.engines.open_engine import open_engine
 from pytest_flagperf.hooks.roots import installed_roots
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.original import TestConf
@@ -25,7 +25,7 @@ from pytest_flagperf.problems import Problems, near, some
 from pytest_flagperf.progress import Subscriber, note, subscribed
 from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.selection import Absent, Selected, Selection, runnable, select
-from pytest_flagperf.settings import COMMAND_LINE, Settings, read_settings
+from pytest_flagperf.settings import COMMAND_LINE, ENGINES, Settings, read_settings
 from pytest_flagperf.stored import FormatError, layout, writing
 from pytest_flagperf.stored.live_record import LiveRecord
 from pytest_flagperf.stored.plan import RANK, split_faults
@@ -111,11 +111,11 @@ class Run:
 
             check_expected(settings, catalog)
         _check_prices(settings, catalog)
-        settings, engine, hosts = open_engine(settings, catalog, root)
+        engine = open_engine(settings, catalog, root)
         return cls(
             settings,
             catalog,
-            select(settings, catalog, conf, hosts),
+            select(settings, catalog, conf, engine.host_count),
             _directory(settings, root, directory),
             engine,
             visible_devices=_text(conf, "ACCE_VISIBLE_DEVICE_ENV_NAME") or None,

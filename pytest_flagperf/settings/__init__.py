@@ -13,6 +13,7 @@ from .options import (
     SiteTable,
 )
 from .read import (
+    ENGINES,
     LACKS,
     check_paths,
     check_unknown,
@@ -28,6 +29,7 @@ from .read import (
 __all__ = [
     "COMMAND_LINE",
     "COMMAND_LINE_OPTIONS",
+    "ENGINES",
     "GROUPS",
     "LACKS",
     "OPTIONS",

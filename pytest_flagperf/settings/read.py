@@ -18,6 +18,8 @@ from ..stored.plan import FAULTS, LINK, Price, split_faults
 from ..typed import Check, Rule
 from .options import COMMAND_LINE, DEFAULT, OPTIONS, SITE, Option, Settings, SettingsError, SiteTable
 
+ENGINES = ("agents",)
+"""The values of ``engine`` that need no package."""
 _CHECK, _CHECK_TABLE = Check(), Check(all_keys=True)
 _ROOTS = Annotated[list[str], Rule("a list with at least one folder", bool)]
 
@@ -240,7 +242,7 @@ def _impossible_values(values: Mapping[str, Any], sources: Mapping[str, str]) ->
 
 
 def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None = None) -> Settings:
-    """Return the settings with absolute paths; the command line overrides the file, the file overrides the defaults."""
+    """Return the settings with absolute paths: the command line's, else the file's, else the engine's, else ours."""
     root, cwd = root.absolute(), cwd or Path.cwd()
     values: dict[str, Any] = {option.key: option.default for option in OPTIONS}
     values |= {key: located(values[key], root) for key in ("reports", "baselines")}
@@ -270,7 +272,27 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
     if problems:
         raise SettingsError(problems)
     values |= {option.key: tuple(values[option.key]) for option in OPTIONS if option.many}
+    if (engine := values["engine"]) not in ENGINES:
+        added = _defaults_of(engine, sources)
+        values |= added
+        sources |= dict.fromkeys(added, f"--engine={engine}")
     return Settings(**values, **tables, sources=sources)
+
+
+def _defaults_of(engine: str, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values that an installed engine has for options that nobody set."""
+    from ..hooks import EngineFactory  # other engines need no package
+    from ..hooks.plugins import guard, named
+
+    found = named("flagperf_engines", EngineFactory, ENGINES)
+    if engine not in found:
+        return {}  # opening it says so
+    plugin, factory = found[engine]
+
+    def unset() -> dict[str, Any]:
+        return {key: value for key, value in factory.defaults.items() if sources[key] == DEFAULT}
+
+    return guard(plugin, f"engine {engine}: defaults", unset)
 
 
 def _take_tables(table: dict[str, Any], path: Path, problems: list[str]) -> dict[str, Any]:

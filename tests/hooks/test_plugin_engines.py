@@ -45,7 +45,7 @@ OPEN = "engine = Lab(); engine.table = dict(table.table); return engine"
 def opened(root: Path, toml: str = "", **options: Any) -> Engine:
     (root / "flagperf.toml").write_text(toml)
     settings = read_settings({"engine": "lab", **options}, root)
-    return open_engine(settings, tree(root), root)[1]
+    return open_engine(settings, tree(root), root)
 
 
 def problem(root: Path, toml: str = "", **options: Any) -> str:
@@ -122,7 +122,6 @@ def test_an_engine_sets_options_that_nobody_set(site: Site, tmp_path: Path) -> N
     site.install(code)
     for given, runtime, source in ((None, "host", "--engine=lab"), ("docker", "docker", "command line")):
         settings = read_settings({"engine": "lab", "runtime": given}, tmp_path)
-        settings, _, _ = open_engine(settings, tree(tmp_path), tmp_path)
         assert (settings.runtime, settings.sources["runtime"]) == (runtime, source)
     del sys.modules["made_maker"]
     site.install(code.replace("'runtime'", "'run_time'"))

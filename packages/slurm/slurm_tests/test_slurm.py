@@ -268,7 +268,7 @@ def test_both_options_open_the_engine(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def opened(text: str = "") -> Any:
         file.write_text(text)
-        return open_engine(read_settings({option: "slurm"}, tmp_path), catalog, tmp_path)[1]
+        return open_engine(read_settings({option: "slurm"}, tmp_path), catalog, tmp_path)
 
     with pytest.raises(Problems, match="--cluster=slurm: sbatch, scancel, scontrol, sinfo, srun not found on the PATH"):
         opened()
