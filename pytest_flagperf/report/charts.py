@@ -21,6 +21,8 @@ class ChartLine:
     x: Sequence[float]
     y: Sequence[float]
     dashed: bool = False
+    labels: tuple[str, ...] = ()
+    """Texts beside its points."""
 
     @property
     def drawable(self) -> bool:
@@ -64,8 +66,6 @@ class Chart:
     note: str = ""
     names: tuple[str, ...] = ()
     """The names of the positions 1, 2, ... on the axis."""
-    labels: tuple[str, ...] = ()
-    """Texts beside the points of the first line."""
 
     @property
     def drawable(self) -> bool:

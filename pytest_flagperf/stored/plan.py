@@ -212,7 +212,8 @@ class CaseFacts:
     @property
     def judged(self) -> tuple[str, ...]:
         """The names of the figures that are judged against earlier rounds."""
-        return kind_of(self).judged or tuple(figure.name for figure in self.figures)
+        of_kind = kind_of(self).judged
+        return tuple(one.name for one in self.figures if not of_kind or one.name in of_kind) or of_kind
 
     @property
     def main(self) -> str:

@@ -161,7 +161,7 @@ def html(charts: Iterable[Chart | None]) -> str:
         return ""
     figures = "".join(_figure(number, chart) for number, chart in enumerate(drawn))
     # A chart with labels names its bands itself.
-    names = dict.fromkeys(band.name for chart in drawn for band in chart.bands if not chart.labels)
+    names = dict.fromkeys(band.name for chart in drawn for band in chart.bands if not _labels(chart))
     key = "".join(f'<span><i class="band" data-band="{escape(name)}"></i>{escape(name)}</span>' for name in names)
     key = f'<p class="bands">{key}</p>' if key else ""
     return f'{key}<div class="charts"><script type="application/json">{dumped(spec(drawn))}</script>{figures}</div>'
@@ -213,13 +213,19 @@ def _chart_spec(chart: Chart, xs: dict[tuple[float, ...], int], bands: dict[tupl
         spec["bands"] = bands.setdefault(chart.bands, len(bands))
     if chart.floor is not None:
         spec["floor"] = chart.floor
-    if chart.labels:
-        spec["labels"] = chart.labels
+    if labels := _labels(chart):
+        spec["labels"] = labels
     if chart.names:
         spec["names"] = chart.names
     if chart.summary != Chart.summary:
         spec["summary"] = chart.summary
     return spec
+
+
+def _labels(chart: Chart) -> list[tuple[str, ...]]:
+    """Return the labels of each line; nothing if no line has any."""
+    labels = [line.labels for line in chart.lines if line.drawable]
+    return labels if any(labels) else []
 
 
 def _values(values: Sequence[float]) -> list[float | int | None] | float | int | None:

@@ -80,7 +80,9 @@
       for (const [name, start, end, low, high] of chart.bands) {
         const from = plot.valToPos(start, "x", true), upper = low == null ? top : plot.valToPos(high, "y", true);
         context.fillStyle = ink(`band-${name.replaceAll(" ", "-")}`) || ink("band-other");
-        context.fillRect(from, upper, Math.max(plot.valToPos(end, "x", true) - from, 2),
+        // A chart with labels has limits, beyond which all is good.
+        const to = chart.labels ? left + width : plot.valToPos(end, "x", true);
+        context.fillRect(from, upper, Math.max(to - from, 2),
           low == null ? height : plot.valToPos(low, "y", true) - upper);
       }
       context.restore();
@@ -89,7 +91,7 @@
 
   function texts(chart) { // write the labels beside the points, and the name of each band at its edge
     return (plot) => {
-      const { left, top, width, height } = plot.bbox, context = plot.ctx, ratio = devicePixelRatio, line = chart.lines[0];
+      const { left, top, width, height } = plot.bbox, context = plot.ctx, ratio = devicePixelRatio;
       context.save();
       context.font = `${11 * ratio}px system-ui, sans-serif`;
       context.fillStyle = context.strokeStyle = ink("soft-text");
@@ -106,13 +108,14 @@
         context.fillText(name, x + (isRight ? -4 : 4) * ratio, top + height - (6 + 14 * number) * ratio);
       });
       context.fillStyle = ink("text");
-      chart.labels.forEach((text, number) => {
-        if (line.y[number] == null) return;
+      chart.labels.forEach((labels, of) => labels.forEach((text, number) => {
+        const line = chart.lines[of];
+        if (line.y[number] == null || !plot.series[of + 1].show) return;
         const x = plot.valToPos(line.xs[number], "x", true), y = plot.valToPos(line.y[number], "y", true);
         if (x < left || x > left + width) return;
         context.textAlign = x > left + width - 20 * ratio ? "right" : "left";
         context.fillText(text, x + (context.textAlign === "right" ? -2 : 6) * ratio, y - 6 * ratio);
-      });
+      }));
       context.restore();
     };
   }

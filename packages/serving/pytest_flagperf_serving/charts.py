@@ -37,14 +37,12 @@ def _curve(outcomes: Sequence[Outcome]) -> Chart | None:
     if len(values) < 2:
         return None
     users, pairs = zip(*sorted(values.items(), key=lambda one: one[1]), strict=True)
-    line = ChartLine(curve.DEVICE, [x for x, _ in pairs], [y for _, y in pairs])
+    labels = tuple(f"{one:g}" for one in users)
+    line = ChartLine(curve.DEVICE, [x for x, _ in pairs], [y for _, y in pairs], labels=labels)
     title = f"tokens/s of a device over tokens/s of a user{mark(outcomes)}"
     chart = make_chart(title, "tokens/s of a user", RATE, [line])
-    labels = tuple(f"{one:g}" for one in users)
     bands = tuple(_bands(outcomes[0], pairs[-1][0]))
-    return chart and replace(
-        chart, floor=0.0, summary="highest", note="by requests at once", bands=bands, labels=labels
-    )
+    return chart and replace(chart, floor=0.0, summary="highest", note="by requests at once", bands=bands)
 
 
 def _bands(outcome: Outcome, fastest: float) -> Iterator[Band]:
