@@ -52,6 +52,14 @@ def test_a_server_that_is_not_ready_in_time_and_one_that_prints_nothing(tmp_path
         server.wait_ready(0.5)
 
 
+def test_the_last_words_of_an_error_are_its_message(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "raise MemoryError('no memory')"]
+    with ServerProcess(lambda _: program, tmp_path / "log") as server:
+        server._process.wait(60)
+        assert server.last_words() == "its last words: MemoryError: no memory"
+        assert "Traceback" in (tmp_path / "log").read_text(), "the control"
+
+
 def test_a_server_that_was_killed_is_named_with_the_signal(serve: Callable[..., ServerProcess]) -> None:
     server = serve()
     server.check("never")

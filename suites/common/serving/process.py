@@ -16,6 +16,7 @@ from typing import Self
 from flagperf_driver import ports
 
 _LAST_LINES, _LONGEST_WORDS = 5, 500
+_TRACEBACK = ("Traceback (most recent call last)", 'File "')
 _POLL_S, _ANSWER_S, _END_S = 0.1, 5.0, 10.0
 
 
@@ -60,9 +61,10 @@ class ServerProcess:
             raise ServerError(f"the server ended with {how} {when}; {self.last_words()}")
 
     def last_words(self) -> str:
-        """Return the last lines of the server's output."""
+        """Return the last lines of the server's output, without the places of a traceback."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines() if self._log.exists() else []
-        words = " | ".join([line.strip() for line in lines if line.strip()][-_LAST_LINES:])
+        said = [text for line in lines if (text := line.strip()) and not text.startswith(_TRACEBACK)]
+        words = " | ".join(said[-_LAST_LINES:])
         return f"its last words: {words[-_LONGEST_WORDS:]}" if words else "it printed nothing"
 
     def peak_memory(self) -> int:
