@@ -1,0 +1,3 @@
+"""What may depend on the chip."""
+
+mutable_params = ["engine_options"]
