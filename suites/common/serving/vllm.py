@@ -18,6 +18,8 @@ _DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "bfl
 _CACHE = "VLLM_CPU_KVCACHE_SPACE"
 _QUIET = ("VLLM_NO_USAGE_STATS=1", "HF_HUB_OFFLINE=1")
 """The server asks nothing of other machines."""
+_EAGER, _NOT_COMPILED = "--enforce-eager", "TORCH_COMPILE_DISABLE=1"
+"""The option is for the model only: the first log probabilities waited for a compiler, a minute on a busy host."""
 
 
 class ServedByVllm(TrainedModel):
@@ -30,6 +32,8 @@ class ServedByVllm(TrainedModel):
                 f"{sys.executable} has no vllm: require it in {folder}/requirements.txt, or pass --runtime=host with a"
                 " Python that has it"
             )
+        if ctx.config.precision == "fp8" and ctx.device.type == "cpu":
+            raise ValueError("precision is 'fp8', which vLLM's build for CPUs cannot round to; use fp32, bf16 or fp16")
         super().__init__(ctx)
         self._cores: list[set[int]] = distributed.gather(os.sched_getaffinity(0))
 
@@ -47,13 +51,14 @@ class ServedByVllm(TrainedModel):
         if self.ctx.synthetic:
             options.append("--load-format=dummy")
         program = [sys.executable, "-m", _PROGRAM, f"--model={self.folder}"]
-        return ["env", *_QUIET, *self._variables(), *program, *options]
+        variables = [*_QUIET, *([_NOT_COMPILED] if _EAGER in config.engine_options else []), *self._of_cpu()]
+        return ["env", *variables, *program, *options]
 
     def _draw(self, training: Context, steps: Steps) -> None:
         """Write only what describes the model, of any size: vLLM draws the weights itself."""
         published.write_config(steps.create_model(training), self.folder)
 
-    def _variables(self) -> Sequence[str]:
+    def _of_cpu(self) -> Sequence[str]:
         """Return the variables of a server on the CPU: the GiB of its cache, and the cores of each worker."""
         if self.ctx.device.type != "cpu":
             return []
