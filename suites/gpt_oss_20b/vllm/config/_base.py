@@ -1,4 +1,4 @@
-"""gpt-oss-20b of gpt_oss_20b:pytorch with random weights, in vLLM's own precision and with its own options."""
+"""gpt-oss-20b with the weights of the data directory, in vLLM's own precision and with its own options."""
 
 from typing import Literal
 
@@ -11,3 +11,12 @@ prompt_tokens = 1024
 answer_tokens = 256
 point_least_s = 20.0
 point_most_s = 60.0
+
+# -- published weights, judged as gpt_oss_20b:transformers judges them (../README.md) -------------------------------
+accuracy_set = "questions"
+accuracy_answer_tokens = 32768
+accuracy_temperature = 1.0
+accuracy_reference = {"aime25": 91.7, "gpqa_diamond": 71.5}
+# The whole set is one point, in which the ranks do not report.
+init_timeout_s = 86400.0
+hang_timeout_s = 86400.0
