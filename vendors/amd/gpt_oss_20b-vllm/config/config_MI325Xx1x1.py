@@ -1,0 +1,3 @@
+"""vLLM's own choices. Not yet run."""
+
+from config_common import *
