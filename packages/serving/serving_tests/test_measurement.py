@@ -228,6 +228,11 @@ def test_a_server_without_log_probabilities_ends_the_round(tmp_path: Path, monke
         (points_of(tmp_path, monkeypatch, "no_loss"))
 
 
+def test_a_rate_without_time_for_its_requests_has_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [*points_of(tmp_path, monkeypatch, synthetic=True, concurrencies=[1], rate_most_s=1e-3)]
+    assert {point.facts["requests"] for point in points[2:]} == {2}
+
+
 def test_random_weights_are_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     points = [*points_of(tmp_path, monkeypatch, synthetic=True, concurrencies=[2])]
     assert [point.name for point in points] == ["start", "2 at once"]

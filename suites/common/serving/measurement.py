@@ -42,6 +42,8 @@ _LENGTHS = 10
 """A rate is kept for so many times the limit of the first token: a queue that grows slowly must become too long."""
 _MOST_RATES = 4
 """A rate takes at most such a part of the time of the search, so that there are so many."""
+_FEWEST_REQUESTS = 2
+"""The measurement of a rate begins with its first request and ends with its last one."""
 
 
 Loader = Callable[[Point, Callable[[], None]], Awaitable[load.Load]]
@@ -243,7 +245,7 @@ class Serving(Measurement):
     async def _open_loop(self, point: Point, check: Callable[[], None]) -> load.Load:
         rate, limits = point.values[RATE], self._limits(self._searched_limits)
         fewest = max(self._config.rate_requests, round(rate * _LENGTHS * limits.first_s))
-        count = min(fewest, max(1, round(rate * self._config.rate_most_s / _MOST_RATES)))
+        count = max(_FEWEST_REQUESTS, min(fewest, round(rate * self._config.rate_most_s / _MOST_RATES)))
         arrivals = load.Arrivals(rate, count, seeds.derive(self._ctx.seed, _ARRIVALS))
         urls = itertools.cycle(self._urls)
         with ExitStack() as opened:
