@@ -315,8 +315,8 @@ class AgentsEngine(Engine):
                 note("line", text=f"{host.name} is used again: it passes the preflight")
 
     def _obtain(self, plan: Plan, wait_s: float | None = None) -> None:
-        """Hold the hosts of a case. New hosts are checked; Problems if they are unfit."""
-        if self._allocation.obtain(plan, wait_s):
+        """Hold the hosts of a case, unless they are given. New hosts are checked; Problems if they are unfit."""
+        if self.host_count is None and self._allocation.obtain(plan, wait_s):
             try:
                 lines = self._exclude_unfit([plan])
             except MissingHosts as error:

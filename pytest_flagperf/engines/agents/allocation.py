@@ -57,12 +57,12 @@ class Allocation:
     def check(self, plans: Sequence[Plan]) -> None:
         """Raise Problems if the hosts of these cases cannot be requested."""
 
-    def obtain(self, plan: Plan, wait_s: float | None = None) -> bool:  # noqa: ARG002
-        """Hold the hosts of a case; return True if they are new and not checked yet. HostError if that fails.
+    def obtain(self, plan: Plan, wait_s: float | None = None) -> bool:
+        """Hold the hosts of a case, which are not given; return True if they are new and not checked yet, or HostError.
 
         ``wait_s``: as for ``Engine.run``.
         """
-        return False
+        raise NotImplementedError
 
     def release(self) -> None:
         """Give back hosts that were requested for a case."""
