@@ -246,7 +246,7 @@ def _with_details(agent: HostAgent, fault: RoundFault) -> RoundFault:
     lines = tuple(started.exits.get(fault.rank, {}).get("last_lines") or ())
     sentence = fault.sentence
     error = "{type}: {error}".format(**{"type": "", "error": "", **started.failed.get(fault.rank, {}).get("value", {})})
-    if error != ": " and error not in sentence:
+    if error != ": " and error.partition("\n")[0][:100] not in sentence:  # the agent cuts a long one
         sentence = f"{sentence}: {error}"
     return replace(fault, sentence=sentence, last_lines=lines)
 

@@ -15,13 +15,13 @@ from flagperf_driver.node.folder import EVENTS
 from pytest_flagperf.engines.agents import agents as agents_module
 from pytest_flagperf.engines.agents.agents import Acquisition, Agents, DeviceRequest, Greeted, HostAgent, Started
 from pytest_flagperf.engines.agents.drill import Drill
-from pytest_flagperf.engines.agents.round_messages import first_fault, start_tracker
+from pytest_flagperf.engines.agents.round_messages import _with_details, first_fault, start_tracker
 from pytest_flagperf.hosts import HostError, HostLost, Message
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.stored import to_json_types
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir, RoundFault
 from tests.helpers.rounds import Away, tiny_plan
 from tests.helpers.waiting import until
 
@@ -202,6 +202,14 @@ def test_of_many_hosts_the_rank_that_hangs_is_named_and_not_the_first_report(
     assert fault is not None
     assert (fault.rank, fault.host, fault.kind) == named
     assert fault.sentence.endswith("first")
+
+
+def test_a_long_error_is_said_once(tmp_path: Path) -> None:
+    error, agent = f"the server ended {'x' * 900}", agent_on(FakeChannel(), tmp_path)
+    agent.started.failed[0] = {"value": {"type": "ServerError", "error": error}}
+    cut = f"rank 0 ended with exit code 1: ServerError: {error[:400]}..."
+    for sentence, expected in ((cut, cut), ("rank 0 ended", f"rank 0 ended: ServerError: {error}")):
+        assert _with_details(agent, RoundFault("crash", "h", 0, sentence, ())).sentence == expected
 
 
 def test_an_agent_that_floods_or_breaks_does_not_keep_the_messages_of_others(tmp_path: Path) -> None:
