@@ -66,14 +66,22 @@ def reference(model: Any, scored: Scored) -> Mapping[str, float]:
     return {name: sum(score[name] for score in scores) / len(scores) for name in (*scores[0], LENGTH)}
 
 
-def measured(suite: Path, engine: type[Any], folder: Path, **settings: Any) -> tuple[Scored, dict[str, Measured]]:
-    """Return the set, and the points of a measurement at the reference scale, with a short load."""
+def measured(
+    suite: Path, engine: type[Any], folder: Path, last: str = "", **settings: Any
+) -> tuple[Scored, dict[str, Measured]]:
+    """Return the set, and the points of a measurement at the reference scale up to ``last``, with a short load."""
     short = {
-        "concurrencies": [8], "prompt_tokens": 16, "answer_tokens": 16, "point_least_s": 0.5, "point_most_s": 1.0,
+        "concurrencies": [8], "prompt_tokens": 16, "answer_tokens": 16, "point_least_s": 0.5, "point_most_s": 6.0,
         "rate_most_s": 0.0, "accuracy_answer_tokens": ANSWER, "data_dir": str(folder),
     }  # fmt: skip
     ctx = served.context(suite, "_base.py", **{**short, **settings})
     os.environ["FLAGPERF_LOG_DIR"] = str(folder)
     model = engine(ctx)
     loop = Loop(Serving(ctx, model, lambda value: [value]), HostMarks(), PointLimits())
-    return model.scored, {one.point.name: one for one in loop.measure() if isinstance(one, Measured)}
+    points: dict[str, Measured] = {}
+    for one in loop.measure():
+        assert isinstance(one, Measured)
+        points[one.point.name] = one
+        if one.point.name == last:
+            break
+    return model.scored, points

@@ -113,7 +113,7 @@ def _as_good_under_load(outcome: Outcome) -> Verdict:
 
     worst = min(points, key=highest, default=None)
     if worst is None:
-        got = "no point has enough answers"
+        got = "no point has enough of these answers; a longer point_most_s gives more"
     else:
         share, wide = worst.figures["score_under_load"], number(worst.facts.get("under_load_interval"))
         got = f"{share:.1%} at {worst.name}, with an interval of {wide:.1%}"

@@ -134,6 +134,8 @@ def test_published_weights_are_planned_with_the_folder_that_has_them(tmp_path: P
     plan = planned("1:2", "nvidia", "H100", data_dir=tmp_path, **of_8b)
     assert [Path(item.path) for item in plan.manifest] == items
     assert kind_named("serving").describe(plan).labels == ["serves published weights"]
+    standing: dict[str, Any] = {**of_8b, "suite": "llama31_8b:openai", "data_dir": tmp_path}
+    assert planned("1:1", "nvidia", "H100", "endpoint=http://h:1", **standing).config["weights"] == ""
 
 
 def test_all_engines_of_a_model_are_judged_by_the_same_reference() -> None:

@@ -15,6 +15,10 @@ from common.serving.server import arguments, serve
 
 _PAGE = 32
 """The places of a page of the cache."""
+_MOST_PLACES = 1 << 18
+"""The places of the largest cache that is allocated for all requests at once."""
+_MOST_TOKENS = 1 << 13
+"""The tokens of a forward pass; longer prompts are divided."""
 
 
 class ContinuousBatching:
@@ -23,14 +27,15 @@ class ContinuousBatching:
     def __init__(self, folder: str, device: str, requests: int, places: int, temperature: float) -> None:
         logging.disable_progress_bar()
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto").to(device)
-        pages = -(-places // _PAGE)
+        blocks = (requests + 1) * -(-places // _PAGE)
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
         self._manager = self._model.init_continuous_batching(
             GenerationConfig(eos_token_id=-1, pad_token_id=0, max_new_tokens=places, **sampling),
-            # Without a size the cache takes most of the memory; shared blocks would spare the work of a known prompt.
+            # Without a size the cache takes most of the memory, as one that is too large must; then requests wait.
             ContinuousBatchingConfig(
-                page_size=_PAGE, num_blocks=(requests + 1) * pages, max_batch_tokens=requests * places,
-                allow_block_sharing=False,
+                page_size=_PAGE, num_blocks=blocks if blocks * _PAGE <= _MOST_PLACES else None,
+                max_batch_tokens=min(requests * places, _MOST_TOKENS),
+                allow_block_sharing=False,  # shared blocks would spare the work of a known prompt
             ),
         )  # fmt: skip
         self._numbers = itertools.count()

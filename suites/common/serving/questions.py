@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -66,4 +67,4 @@ def _read(file: Path) -> Iterator[Question]:
     for row in table.select([prompts, _PART, _ANSWER]).to_pylist():
         part = str(row[_PART]).lower()
         if part in _PARTS:
-            yield Question(row[prompts], str(row[_ANSWER]).strip().lstrip("0") or "0", part)
+            yield Question(array("I", row[prompts]), str(row[_ANSWER]).strip().lstrip("0") or "0", part)

@@ -11,6 +11,7 @@ point_least_s = 2.0
 point_most_s = 6.0
 init_timeout_s = 1800.0
 hang_timeout_s = 300.0
+event_timeout_s = 60.0
 
 # Below MLPerf's limits, which a model of this size keeps until its queue grows for a minute.
 server_ttft_s = 0.2

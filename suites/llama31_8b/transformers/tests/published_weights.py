@@ -22,7 +22,7 @@ def check_the_set_is_scored_as_the_model_itself_answers_it() -> None:
     assert points["8 at once"].figures["score_under_load"] == 1.0, points
 
     settings = {"accuracy_answer_tokens": published_set.ANSWER // 2, "accuracy_requests": 12}
-    _, points = published_set.measured(checking.SUITE, ContinuouslyBatched, folder, **settings)
+    _, points = published_set.measured(checking.SUITE, ContinuouslyBatched, folder, "accuracy", **settings)
     facts = points["accuracy"].facts
     assert (facts["samples"], facts["of"]) == (12, 24)
     assert facts[LENGTH] + facts[f"{LENGTH}_interval"] < 0.9 * expected[LENGTH], "answers are cut short"
@@ -32,7 +32,7 @@ def check_the_set_is_scored_as_the_model_itself_answers_it() -> None:
     config = (folder / WEIGHTS / "config.json").read_text()
     write(model.model, folder / WEIGHTS)
     (folder / WEIGHTS / "config.json").write_text(config)
-    _, points = published_set.measured(checking.SUITE, ContinuouslyBatched, folder)
+    _, points = published_set.measured(checking.SUITE, ContinuouslyBatched, folder, "accuracy")
     facts = points["accuracy"].facts
     worse = [name for name, value in expected.items() if name != LENGTH and facts[name] < 0.99 * value]
     assert worse == ["rouge1", "rouge2", "rougeL", "rougeLsum"], (facts, expected)
