@@ -20,3 +20,4 @@ accuracy_reference = {"aime25": 91.7, "gpqa_diamond": 71.5}
 # The whole set is one point, in which the ranks do not report.
 init_timeout_s = 86400.0
 hang_timeout_s = 86400.0
+event_timeout_s = 3600.0  # a request may wait for the cache of others, which are long

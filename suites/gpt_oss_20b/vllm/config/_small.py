@@ -12,4 +12,5 @@ point_least_s = 2.0
 point_most_s = 6.0
 init_timeout_s = 1800.0
 hang_timeout_s = 300.0
+event_timeout_s = 60.0
 expected_time_s = 120.0  # measured on a shared core, most of it the start of the server
