@@ -21,7 +21,7 @@ def converted(batch: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def begin_epoch(data: Any, number: int, start: int, minimum: Callable[[int], int]) -> tuple[int, int | None]:
-    """Tell the data what their order follows from; return the first batch to train and the end, None if the data do not know it.
+    """Tell the data what their order follows from; return the first batch to train, and the end if the data know it.
 
     ``minimum`` returns the smallest value of all ranks.
     """
