@@ -133,9 +133,9 @@ class RunCase:
     peaks: Mapping[str, float] = field(default_factory=dict)
     """The declared peaks of the chip in FLOP/s and B/s, by their keys in vendor.toml, e.g. peak_tflops.bf16."""
     replay: Mapping[str, Any] = field(default_factory=dict)
-    """``states``: the folder for the states of the training; in the process that repeats a segment also ``segment``:
-    its first and last saved step, ``final``: the last step of the training, and ``orders``: the numbers that the data
-    of its epochs follow from. Empty without a replay."""
+    """``states``: the folder for the states of the training; in the process that repeats it also ``segments``: the
+    first and last saved step of each, ``budget``: the steps to repeat, ``final``: the last step of the training, and
+    ``orders``: the numbers that the data of its epochs follow from. Empty without a replay."""
 
     @property
     def given(self) -> Mapping[str, Any]:

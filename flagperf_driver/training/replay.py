@@ -1,9 +1,10 @@
-"""The clean process of a replay: it repeats a segment of a training without a vendor's code, and compares the results.
+"""The clean process of a replay: it repeats segments of a training without a vendor's code, and compares the results.
 
-It starts from the state that the training saved at the segment's begin and trains the same batches to its end. What
+It starts from the state that the training saved at a segment's begin and trains the same batches to its end. What
 differs from the state that was saved there is compared with what rounding alone changes: the segment is repeated a
-second time with rounding errors in the results of the layers. The measured differences are logged as REPLAYED; the
-harness judges them (``kinds/training/verdicts/replay.py``).
+second time with rounding errors in the results of the layers. Segments are repeated, in the order in which they were
+drawn, until all repeated steps together reach a budget. The measured differences are logged as REPLAYED; the harness
+judges them (``kinds/training/verdicts/replay.py``).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from flagperf_driver.training.trainer import Trainer, WeightChange
 
 _WARM_UP = 3
 """Steps of the segment whose time is not measured."""
+_MOST = 1.2
+"""The repeated steps of several segments, relative to the budget."""
 
 
 def summary(ranks: Sequence[Sequence[WeightChange]]) -> dict[str, Any]:
@@ -55,37 +58,30 @@ def _ratio(one: float, other: float) -> float:
 
 
 class RepeatedTraining(Training):
-    """Repeats the segment of a training that the case names."""
+    """Repeats segments of a training that the case names."""
 
     def __init__(self, rank: Rank, trainer: Trainer) -> None:
         super().__init__(replace(rank, case=replace(rank.case, replay={})), trainer)
         given = rank.case.replay
-        self._folder, (self._from, self._to) = Path(given["states"]), given["segment"]
+        self._folder = Path(given["states"])
+        self._segments: Sequence[tuple[int, int]] = given["segments"]
+        self._budget: float = given["budget"]
         self._final: int = given["final"]
         self._orders: Mapping[str, int] = given["orders"]
         self._losses: dict[int, float] = {}
+        self._times: list[float] = []
         self._of_case = replace(self._due, checkpoint_steps=0, failure_interval_s=None)
         self._interval = CheckpointInterval(None)
 
     def run(self) -> None:
         begin = time.perf_counter()
-        before, after = self._folder / f"step{self._from}", self._folder / f"step{self._to}"
         self.rank.log(events.INIT_END, self.trainer.describe())
-        found: dict[str, Any] = {"first_step": self._from, "last_step": self._to}
+        found: dict[str, Any] = {}
         self.rank.log(events.TRAIN_START)
         if (self._folder / "step0").is_dir():
             found["initial"] = self._compared(self._folder / "step0", self._folder / "step0")
-        losses = self._repeat(before)
-        times = self.timeline.totals.measured
-        found["step_time"] = statistics.median(times) if times else None
-        found["weights"] = self._compared(before, after)
-        twin: Mapping[int, float] = {}
-        if not found["weights"]["equal"]:
-            own = self.trainer.repeater.copied_weights()
-            with self.trainer.repeater.rounding():
-                twin = self._repeat(before)
-            found["twin"] = summary(self._of_ranks(self.trainer.repeater.weight_changes(before, own)))
-        found["losses"] = [[step, loss, twin.get(step, loss)] for step, loss in losses.items()]
+        found["segments"] = self._repeated()
+        found["step_time"] = statistics.median(self._times) if self._times else None
         found["metrics"] = self._evaluated_final()
         found["seconds"] = time.perf_counter() - begin
         if self.rank.world.rank == 0:
@@ -93,10 +89,39 @@ class RepeatedTraining(Training):
         self.rank.log(events.TRAIN_END, {"reason": "replay"})
         self.rank.log(events.FINISHED, {"e2e_time": self.rank.age()})
 
-    def _repeat(self, before: Path) -> dict[int, float]:
-        """Train the segment again and return the losses of its log points."""
+    def _repeated(self) -> list[dict[str, Any]]:
+        """Repeat the first segment, and of the others in turn each that the budget allows."""
+        found: list[dict[str, Any]] = []
+        steps, times = 0, 1
+        for first, last in self._segments:
+            if not found or steps + times * (last - first) <= _MOST * self._budget:
+                found.append(self._segment(first, last))
+                times = 2 if "twin" in found[-1] else 1
+                steps += times * (last - first)
+            if steps >= self._budget:
+                break
+        return found
+
+    def _segment(self, first: int, last: int) -> dict[str, Any]:
+        """Repeat a segment, and again with rounding errors if the weights at its end are others."""
+        before, repeater = self._folder / f"step{first}", self.trainer.repeater
+        losses = self._repeat(before, last)
+        self._times += self.timeline.totals.measured
+        weights = self._compared(before, self._folder / f"step{last}")
+        found: dict[str, Any] = {"first_step": first, "last_step": last, "weights": weights}
+        twin: Mapping[int, float] = {}
+        if not weights["equal"]:
+            own = repeater.copied_weights()
+            with repeater.rounding():
+                twin = self._repeat(before, last)
+            found["twin"] = summary(self._of_ranks(repeater.weight_changes(before, own)))
+        found["losses"] = [[step, loss, twin.get(step, loss)] for step, loss in losses.items()]
+        return found
+
+    def _repeat(self, before: Path, last_step: int) -> dict[int, float]:
+        """Train a segment again and return the losses of its log points."""
         body = self._load(before)
-        self._due = replace(self._of_case, last_step=self._to, max_epochs=None, max_samples=None)
+        self._due = replace(self._of_case, last_step=last_step, max_epochs=None, max_samples=None)
         self._first_step, self._closed, self._losses = self.progress.step + 1, [], {}
         self.last_evaluation = LastEvaluation(**body["evaluation"])
         self.timeline = Timeline(self.trainer.marks, _WARM_UP)
@@ -145,9 +170,10 @@ class RepeatedTraining(Training):
         theirs = body["evaluation"]
         if theirs["step"] != self._final or self._of_case.throughput_only:
             return []
-        values = self._metrics()
-        with self.trainer.repeater.rounding():
-            twins = self._metrics()
+        values = twins = self._metrics()
+        if any(value != theirs["metrics"].get(name) for name, value in values.items()):
+            with self.trainer.repeater.rounding():
+                twins = self._metrics()
         return [[name, values[name], theirs["metrics"].get(name), twins[name]] for name in self.rank.case.metric.values]
 
     def _metrics(self) -> Mapping[str, float]:
@@ -157,7 +183,7 @@ class RepeatedTraining(Training):
 
 
 def training_of(rank: Rank, trainer: Trainer) -> Training:
-    """Return the training of a rank's case, or the replay of a segment of it."""
-    if "segment" in rank.case.replay:
+    """Return the training of a rank's case, or the replay of segments of it."""
+    if "segments" in rank.case.replay:
         return RepeatedTraining(rank, trainer)
     return Training(rank, trainer)

@@ -1,7 +1,7 @@
 """The states that a training saves for its replay, at moments that no rank knows before: the agent asks for them.
 
-The states cut the training into segments. The agent also draws which segment is kept; the states of the others are
-removed, so that at most seven are on the disk.
+The states cut the training into segments. The agent also draws which segments are kept; the states of the others are
+removed, so that at most ten are on the disk.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class SavedStates:
         """Add a state, and return those that no segment needs any more, as the agent's request says."""
         assert self.folder is not None
         keep = self._take_request()
-        if keep:
-            self._kept = {*self._steps[-2:]}
+        if keep is not None:
+            self._kept = {step for number in keep for step in self._steps[number - 1 : number + 1]}
         # Without a request the training has ended, and the segment before the last one is not decided.
         undecided = self._steps[-2:] if keep is None else self._steps[-1:]
         needed = {*self._steps[:1], *self._kept, *undecided}
@@ -91,10 +91,10 @@ class SavedStates:
         self._steps.append(step)
         return [self.folder / f"step{one}" for one in needless]
 
-    def _take_request(self) -> bool | None:
-        """Obey the agent's request: return whether the last decided segment is kept; None without a request."""
+    def _take_request(self) -> list[int] | None:
+        """Obey the agent's request: return the numbers of the segments that are kept; None without a request."""
         if self._request is None or not self._request.exists():
             return None
-        keep = bool(json.loads(self._request.read_text("utf-8"))["keep"])
+        keep: list[int] = json.loads(self._request.read_text("utf-8"))["keep"]
         self._request.unlink()
         return keep

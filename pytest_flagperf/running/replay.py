@@ -1,4 +1,4 @@
-"""The replay of a round: after it, a clean process repeats a segment of the training that the agent drew.
+"""The replay of a round: after it, a clean process repeats segments of the training that the agent drew.
 
 The round saved its state at moments that the agent drew (flagperf_driver/node/agent/state_requests.py). The plan of the
 clean process is that of the case without the vendor's code, variables, packages and files.
@@ -7,16 +7,18 @@ clean process is that of the case without the vendor's code, variables, packages
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events
 from flagperf_driver.node.agent.state_requests import SHORTEST_STEPS
+from flagperf_driver.perflog import number
 from pytest_flagperf.engines import Engine, is_local
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.plan import Plan, clean_plan
@@ -28,16 +30,8 @@ from pytest_flagperf.runtime import runtimes
 from pytest_flagperf.stored import FormatError, layout
 from pytest_flagperf.stored.round_dir import RoundDir
 
-
-@dataclass(frozen=True)
-class Segment:
-    """Two saved steps of a training, and its last step."""
-
-    first: int
-    last: int
-    final: int
-    orders: Mapping[str, int]
-    """What the data of each epoch follow from."""
+SHARE, LONGEST_S = 0.05, 180.0
+"""How much of a training is repeated: this share of its steps, at most so many seconds of it."""
 
 
 def runs_vendor_code(plan: Plan) -> bool:
@@ -69,46 +63,58 @@ def with_states(plan: Plan, engine: Engine, folder: Path) -> Iterator[Plan]:
         shutil.rmtree(states, ignore_errors=True)
 
 
-def repeat(engine: Engine, plan: Plan, number: int, folder: Path) -> None:
-    """Repeat a segment of a round's training in a folder beside it; a problem leaves no record there."""
+def repeat(engine: Engine, plan: Plan, round_number: int, folder: Path) -> None:
+    """Repeat segments of a round's training in a folder beside it; a problem leaves no record there."""
     try:
-        segment = draw(folder)
-        note("line", text=f"{plan.case} round {number}: repeating the steps {segment.first + 1} to {segment.last}")
-        given = {
-            **plan.replay,
-            "segment": [segment.first, segment.last],
-            "final": segment.final,
-            "orders": segment.orders,
-        }
-        engine.run(clean_plan(plan, given), number, folder.with_name(layout.replay_folder(folder.name)), None)
+        given = {**plan.replay, **draw(folder)}
+        note("line", text=f"{plan.case} round {round_number}: repeating {given['budget']:.0f} steps in a clean process")
+        engine.run(clean_plan(plan, given), round_number, folder.with_name(layout.replay_folder(folder.name)), None)
     except (FormatError, Problems) as error:
-        note("line", text=f"{plan.case} round {number}: not repeated: {error}")
+        note("line", text=f"{plan.case} round {round_number}: not repeated: {error}")
 
 
-def draw(folder: Path) -> Segment:
-    """Draw a segment among those whose states the round kept, each by its number of steps."""
+def draw(folder: Path) -> dict[str, Any]:
+    """Return what the clean process of a round gets: the segments in the order in which they are drawn, and so on."""
     plan = RoundDir(folder).read_plan()
     steps = [int(one["step"]) for one in records(folder, plan, events.STATE)]
-    asked = seen_by_agent(folder, plan)
-    segments = kept_segments(steps, asked)
-    drawn = random.SystemRandom().uniform(steps[0], steps[-1])
-    last = next((pair for pair in segments[1:] if pair[0] < drawn), segments[0])
-    return Segment(*last, final=steps[-1], orders=asked["orders"])
+    seen = seen_by_agent(folder, plan)
+    finished = next(records(folder, plan, events.FINISHED), {})
+    step_s = number(finished.get("raw_train_time")) / steps[-1] if steps else math.nan
+    return {
+        "segments": drawn(steps, seen),
+        "budget": min(SHARE * (steps[-1] - steps[0]), LONGEST_S / step_s if step_s > 0 else math.inf),
+        "final": steps[-1],
+        "orders": seen["orders"],
+    }
 
 
-def kept_segments(steps: Sequence[int], asked: Any) -> list[tuple[int, int]]:
-    """Return the segments with both states: the kept one of the decided ones, the last but one, and the last one.
+def drawn(steps: Sequence[int], seen: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Return all segments with both states, in a random order: each place by the numbers of steps that are left.
+
+    The agent has drawn the first ones among those before the last two.
+    """
+    kept, last = kept_segments(steps, seen)
+    decided, order = last[0][0] - steps[0], list[tuple[int, int]]()
+    while kept or last:
+        sizes = [decided if kept else 0, *(end - begin for begin, end in last)]
+        [chosen] = random.SystemRandom().choices(range(len(sizes)), sizes)
+        order.append(last.pop(chosen - 1) if chosen else kept.pop(0))
+    return order
+
+
+def kept_segments(steps: Sequence[int], seen: Mapping[str, Any]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the kept segments in the agent's order, and the last two, which it did not decide on.
 
     A last segment that is too short is part of the one before. FormatError if the training saved other states than the
     agent asked for.
     """
     cut = [*itertools.pairwise(steps)]
-    saved, kept = (asked.get("saved"), asked.get("kept")) if isinstance(asked, dict) else (None, None)
-    if not isinstance(saved, int) or not isinstance(kept, int) or not cut or len(cut) - saved not in (0, 1):
+    saved, kept = seen.get("saved"), seen.get("kept")
+    if not isinstance(saved, int) or not isinstance(kept, list) or not cut or len(cut) - saved not in (0, 1):
         raise FormatError(f"the agent asked for {saved} states; the training saved {max(len(steps) - 2, 0)}")
-    if not 0 <= kept < max(saved, 1):
-        raise FormatError(f"the agent kept segment {kept} of {saved}")
+    if not {*kept} <= {*range(1, saved)}:
+        raise FormatError(f"the agent kept the segments {kept} of {saved}")
     *undecided, last = cut[max(saved - 1, 0) :]
     if undecided and last[1] - last[0] < SHORTEST_STEPS:
         undecided, last = [], (undecided[0][0], last[1])
-    return [*([cut[kept - 1]] if kept else []), *undecided, last]
+    return [cut[one - 1] for one in kept], [*undecided, last]

@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from flagperf_driver.node.agent.state_requests import StateRequests
 from flagperf_driver.training.saved_states import SavedStates
 from pytest_flagperf.case import Case
 from pytest_flagperf.plan import PlanRequest, clean_plan, make_plan, one_card_plan, short_plan
-from pytest_flagperf.running.replay import kept_segments, runs_vendor_code, with_states
+from pytest_flagperf.running.replay import drawn, kept_segments, runs_vendor_code, with_states
 from pytest_flagperf.stored import FormatError
 from tests.helpers.trees import tree, write
 
@@ -65,18 +66,33 @@ def test_few_states_are_kept_and_each_segment_has_both(
     host = Host(tmp_path, monkeypatch)
     asked = host.train(steps)
     assert len(host.saved) == asked["saved"] + 2 >= (2 if steps < 20 else 5)
-    assert len(host.present) <= 6
-    segments = kept_segments(host.saved, asked)
-    assert segments[-1][1] == steps
+    assert len(host.present) <= 10
+    kept, last_two = kept_segments(host.saved, asked)
+    assert len(kept) == min(max(asked["saved"] - 1, 0), state_requests.MOST_KEPT)
+    assert last_two[-1][1] == steps
+    segments = drawn(host.saved, asked)
+    assert sorted(segments) == sorted([*kept, *last_two])
     for first, last in segments:
         assert {first, last} <= {*host.present}
         assert last - first >= min(state_requests.SHORTEST_STEPS, steps)
 
 
-@pytest.mark.parametrize("asked", [None, {"saved": 3, "kept": 1}, {"saved": 1, "kept": 1}, {"saved": 1}])
+def test_segments_are_drawn_by_their_share_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    middles, first_drawn = [], []
+    for number in range(60):
+        (tmp_path / str(number)).mkdir()
+        host = Host(tmp_path / str(number), monkeypatch)
+        seen = host.train(300)
+        middles += [sum(segment) / 2 for segment in kept_segments(host.saved, seen)[0]]
+        first_drawn.append(drawn(host.saved, seen)[0][1])
+    assert 110 < fmean(middles) < 175, "of all but the last two; the mean of the last kept ones would be above 250"
+    assert 110 < fmean(first_drawn) < 210
+
+
+@pytest.mark.parametrize("asked", [{}, {"saved": 3, "kept": [3]}, {"saved": 1, "kept": [1]}, {"saved": 1}])
 def test_states_that_nobody_asked_for_are_an_error(asked: Any) -> None:
-    assert kept_segments([0, 10, 20], {"saved": 1, "kept": 0}) == [(0, 10), (10, 20)]
-    assert kept_segments([0, 10, 20, 30, 40], {"saved": 3, "kept": 1}) == [(0, 10), (20, 30), (30, 40)]
+    assert kept_segments([0, 10, 20], {"saved": 1, "kept": []}) == ([], [(0, 10), (10, 20)])
+    assert kept_segments([0, 10, 20, 30, 40], {"saved": 3, "kept": [1]}) == ([(0, 10)], [(20, 30), (30, 40)])
     with pytest.raises(FormatError, match="the agent"):
         kept_segments([0, 10, 20], asked)
 
@@ -88,7 +104,7 @@ def test_the_clean_process_has_nothing_of_the_vendor_but_a_device_of_its_own(tmp
     asked = PlanRequest(Case.parse("toy:pytorch:X9:1:8:1"), vendor="acme", synthetic=True)
     plan = replace(make_plan(catalog, asked), replay={"states": "/states"})
     assert runs_vendor_code(plan)
-    segment = {"states": "/states", "segment": [10, 20], "final": 40}
+    segment = {"states": "/states", "segments": [[10, 20]], "final": 40}
     foreign, own = clean_plan(plan, segment), clean_plan(replace(plan, device="cpu"), segment)
     assert (foreign.extern, foreign.additions) == (own.extern, own.additions) == (None, ())
     assert foreign.device_module == "vendors/acme/device.py", "acme needs it"

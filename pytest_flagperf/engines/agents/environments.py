@@ -80,7 +80,7 @@ class Environments:
     def request_of(self, plan: Plan) -> RuntimeRequest:
         """Return the request of a planned case."""
         request = self.request(plan.case, self._catalog.vendors[plan.vendor], plan.runtime)
-        return self._without_additions(plan, request) if "segment" in plan.replay else request
+        return self._without_additions(plan, request) if "segments" in plan.replay else request
 
     def _without_additions(self, plan: Plan, request: RuntimeRequest) -> RuntimeRequest:
         """Return the request without the vendor's packages and variables; its device may need those of vendor.toml."""

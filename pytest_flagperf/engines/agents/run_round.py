@@ -314,7 +314,7 @@ class RoundOrders:
 
         None without a replay. Only this process and the agent of the first host know it.
         """
-        if "states" not in self.plan.replay or "segment" in self.plan.replay:
+        if "states" not in self.plan.replay or "segments" in self.plan.replay:
             return None
         return int.from_bytes(sha256(_SECRET + self.identity["training"].encode()).digest(), "little")
 

@@ -67,7 +67,10 @@ def replay(plan: Plan) -> Iterator[str]:
         parts = [size for part, size in plan.memory.items() if part in ("weights", "optimizer")]
         ranks = plan.shape.cards // Parallel.of(plan.config.get("parallel", DDP), plan.shape.cards).replicate
         size = f" of {quantity(sum(parts) * ranks, 'bytes')}" if parts else ""
-        yield f"a replay: at most seven states{size} on the disk; a clean process repeats a drawn segment twice"
+        yield (
+            f"a replay: at most ten states{size} on the disk; a clean process repeats 5 % of the steps, at most"
+            " three minutes"
+        )
 
 
 def checkpoints(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:

@@ -422,7 +422,7 @@ def _gain(replay: Replay | None, finished: Mapping[str, Any]) -> Iterator[Metric
     """Yield how many times as fast as the clean process's the steps of the training were."""
     own = number(_mapping(finished.get("step_time")).get("p50"))
     if replay and replay.step_time and own > 0:
-        how = f"the median time of the steps {replay.first_step + 1:,} to {replay.last_step:,} in the replay"
+        how = f"the median time of {replay.steps} in the replay"
         yield MetricValue("vendor_factor", replay.step_time / own, "x", None, f"{how} over that of the measured steps")
 
 

@@ -175,7 +175,7 @@ class Outcome(PlannedRound, LoggedRound):
     machine: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software of the round, as reported by its hosts."""
     replay: Replay | None = None
-    """What a clean process found that repeated a segment of the training; None if the plan has no replay."""
+    """What a clean process found that repeated segments of the training; None if the plan has no replay."""
     unverified_chip: str = ""
     """Why the chip is not verified: its devices did not report it. No table and no baseline has such figures."""
 

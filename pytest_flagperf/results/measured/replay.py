@@ -1,4 +1,4 @@
-"""What the replay of a round found: a clean process repeated a segment of the training (running/replay.py)."""
+"""What the replay of a round found: a clean process repeated segments of the training (running/replay.py)."""
 
 from __future__ import annotations
 
@@ -29,16 +29,11 @@ class FigureDifference:
 
 
 @dataclass(frozen=True)
-class Replay:
-    """A repeated segment: the steps after ``first_step`` up to ``last_step``."""
+class RepeatedSegment:
+    """The steps after ``first_step`` up to ``last_step``."""
 
-    problem: str = ""
-    """Why no segment was repeated; empty if one was."""
-    precision: str = ""
     first_step: int = 0
     last_step: int = 0
-    initial: float = 0.0
-    """The difference of the initial weights from the suite's, relative to them."""
     weights: FigureDifference = field(default_factory=FigureDifference)
     """The difference of the change of all weights; ``where`` is the weight with the largest part of it."""
     length: float = 1.0
@@ -46,19 +41,39 @@ class Replay:
     direction: float = 1.0
     """The cosine of the angle between both changes."""
     losses: FigureDifference = field(default_factory=FigureDifference)
-    metrics: FigureDifference = field(default_factory=FigureDifference)
-    """Of the evaluation of the final weights."""
     first_unequal: str | None = None
     """Where the first bit differs: a weight and its rank; None if all weights are equal bit by bit."""
     first_loss: str | None = None
     """The first log point with another loss; None if all are equal bit by bit."""
+
+    def __str__(self) -> str:
+        return f"{self.first_step + 1:,} to {self.last_step:,}"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The repeated segments of a training."""
+
+    problem: str = ""
+    """Why no segment was repeated; empty if one was."""
+    precision: str = ""
+    initial: float = 0.0
+    """The difference of the initial weights from the suite's, relative to them."""
+    segments: tuple[RepeatedSegment, ...] = ()
+    """In the order in which they were drawn."""
+    metrics: FigureDifference = field(default_factory=FigureDifference)
+    """Of the evaluation of the final weights."""
     step_time: float | None = None
     """The median seconds of a repeated step."""
+
+    @property
+    def steps(self) -> str:
+        return "the steps " + " and ".join(map(str, sorted(self.segments, key=lambda one: one.first_step)))
 
 
 def read(round_dir: Path, plan: StoredPlan) -> Replay | None:
     """Return what the replay of a round found; None if the plan has no replay, or is that of a replay itself."""
-    if "states" not in plan.replay or "segment" in plan.replay:
+    if "states" not in plan.replay or "segments" in plan.replay:
         return None
     folder = round_dir.with_name(layout.replay_folder(round_dir.name))
     try:
@@ -74,13 +89,13 @@ def _of_files(round_dir: Path, plan: StoredPlan, folder: Path) -> Replay:
         return Replay(problem)
     replayed = RoundDir(folder)
     if not replayed.is_planned:
-        return Replay("the segment was not repeated")
+        return Replay("no segment was repeated")
     record, its_plan = replayed.read_record(), replayed.read_plan()
     if record.state != "finished":
         return Replay(f"the clean process did not finish: {record.fault.sentence if record.fault else record.state}")
     found = next(records(folder, its_plan, events.REPLAYED), None)
-    if found is None or [found["first_step"], found["last_step"]] != its_plan.replay["segment"]:
-        return Replay("the clean process repeated another segment than its plan has")
+    if found is None or not found["segments"]:
+        return Replay("the clean process repeated no segment")
     logged = {one["step"]: number(one["loss"]) for one in records(round_dir, plan, events.STEP_END)}
     return of_record(found, logged, str(plan.config.get("precision", "")))
 
@@ -102,12 +117,22 @@ def _other_orders(round_dir: Path, plan: StoredPlan) -> Iterator[str]:
 
 def of_record(found: Mapping[str, Any], logged: Mapping[int, float], precision: str) -> Replay:
     """Return what a record REPLAYED says of a training that logged these losses by their steps."""
-    weights, unequal = found["weights"], found["weights"]["first"]
     return Replay(
         precision=precision,
+        initial=number(found["initial"]["of_weights"]) if "initial" in found else 0.0,
+        segments=tuple(_of_segment(segment, logged) for segment in found["segments"]),
+        metrics=_largest(
+            (str(name), number(theirs), number(own), number(twin)) for name, own, theirs, twin in found["metrics"]
+        ),
+        step_time=found["step_time"],
+    )
+
+
+def _of_segment(found: Mapping[str, Any], logged: Mapping[int, float]) -> RepeatedSegment:
+    weights, unequal = found["weights"], found["weights"]["first"]
+    return RepeatedSegment(
         first_step=found["first_step"],
         last_step=found["last_step"],
-        initial=number(found["initial"]["of_weights"]) if "initial" in found else 0.0,
         weights=FigureDifference(
             number(weights["difference"]),
             number(found["twin"]["difference"]) if "twin" in found else 0.0,
@@ -119,12 +144,8 @@ def of_record(found: Mapping[str, Any], logged: Mapping[int, float], precision: 
             (f"step {step}", logged.get(step, math.nan), number(own), number(twin))
             for step, own, twin in found["losses"]
         ),
-        metrics=_largest(
-            (str(name), number(theirs), number(own), number(twin)) for name, own, theirs, twin in found["metrics"]
-        ),
         first_loss=next((f"step {step}" for step, own, _ in found["losses"] if logged.get(step) != own), None),
         first_unequal=None if unequal is None else f"{_name(unequal[1])} of rank {unequal[0]}",
-        step_time=found["step_time"],
     )
 
 

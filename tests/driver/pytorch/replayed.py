@@ -98,7 +98,7 @@ def steps(place: Path, flip_on: int | None) -> Any:
 
         def read(batch: dict[str, Any]) -> dict[str, Any]:
             if ctx.progress.step + 1 in (FIRST, LAST) and not ctx.rank:
-                (place / layout.SAVE_STATE).write_text(json.dumps({"keep": False}))
+                (place / layout.SAVE_STATE).write_text(json.dumps({"keep": []}))
             if ctx.progress.step + 1 == (FIRST + LAST) // 2 and ctx.rank == flip_on:
                 damage()
             read_batch: dict[str, Any] = changed(batch)
@@ -151,8 +151,10 @@ def process(place: Path, replay: dict[str, Any], flip_on: int | None, settings: 
         (place / "orders").write_text(json.dumps(given))
 
 
-def replayed(place: Path, ranks: int = 1, text: str = "", flip_on: int | None = None, **how: Any) -> dict[str, Any]:
-    """Run a training and its replay; return the result of the replay with the training's losses and events."""
+def replayed(
+    place: Path, ranks: int = 1, text: str = "", flip_on: int | None = None, budget: int = 1, **how: Any
+) -> dict[str, Any]:
+    """Run a training and its replay; return the result of the replay with the training's losses."""
     place.mkdir()
     settings = {
         "blocks": 2,
@@ -166,13 +168,14 @@ def replayed(place: Path, ranks: int = 1, text: str = "", flip_on: int | None = 
     theirs = {**settings, "extern": folder(text) if text else None}
     run_forks(functools.partial(process, place, {}, flip_on, theirs), ranks)
     found: dict[str, Any] = {"states": sorted(path.name for path in (place / "states").iterdir())}
-    segment = {"segment": [FIRST, LAST], "final": STEPS, "orders": json.loads((place / "orders").read_text())}
-    run_forks(functools.partial(process, place, segment, None, settings), ranks)
-    for name in ("log0", "log3"):
+    segments = {"segments": [[FIRST, LAST], [0, FIRST], [LAST, STEPS]], "budget": budget, "final": STEPS}
+    given = {**segments, "orders": json.loads((place / "orders").read_text())}
+    run_forks(functools.partial(process, place, given, None, settings), ranks)
+    for name in ("log0", "log4"):
         for record in perflog.read_records(io.BytesIO((place / name).read_bytes())):
             if record.event == "REPLAYED":
                 found.update(record.value)
-            elif record.event == "STEP_END" and FIRST < record.value["step"] <= LAST:
+            elif record.event == "STEP_END":
                 found.setdefault("logged", []).append([record.value["step"], record.value["loss"]])
     return found
 
@@ -192,6 +195,8 @@ def main() -> None:
     known = SimpleNamespace(derive=lambda *of: (of[2] - 1) << 1)
     with mock.patch("flagperf_driver.node.agent.epoch_orders.seeds", known):
         results["played, known"] = replayed(place / "known", text=PLAYED, **simple)
+    results["budget 30"] = replayed(place / "budget", budget=30)
+    results["budget 40, twins"] = replayed(place / "twins", budget=40, text=STEPS_OF["another order"], dropout=0.0)
     results["flipped"] = replayed(place / "flipped", flip_on=0)
     for parallel in ("ddp", "fsdp"):
         results[parallel] = replayed(place / parallel, 2, parallel=parallel)

@@ -61,9 +61,19 @@ def test_a_training_before_its_time_counts_is_not_that_of_the_secret_order(resul
     assert "the logged loss of step" in sentence
 
 
+def test_segments_are_repeated_until_the_budget_is_used(results: dict[str, Any]) -> None:
+    for name, steps in (
+        ("none fp32", "11 to 30"),
+        ("budget 30", "1 to 10 and 11 to 30"),
+        ("budget 40, twins", "11 to 30"),
+    ):
+        verdict = judged(results[name])["repeated"]
+        assert verdict.got.startswith(f"the steps {steps} differ by "), name
+
+
 def test_a_flipped_bit_is_found_and_named(results: dict[str, Any]) -> None:
     verdicts = judged(results["flipped"])
     assert not verdicts["repeated"].ok
-    replay = of_record(results["flipped"], dict(results["flipped"]["logged"]), "fp32")
-    assert (replay.first_unequal, replay.first_loss) == ("first.weight of rank 0", "step 20"), "it is damaged there"
+    (segment,) = of_record(results["flipped"], dict(results["flipped"]["logged"]), "fp32").segments
+    assert (segment.first_unequal, segment.first_loss) == ("first.weight of rank 0", "step 20"), "it is damaged there"
     assert "first in first.weight of rank 0 and the loss of step 20" in verdicts["repeatable"].sentence

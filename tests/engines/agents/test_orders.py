@@ -96,7 +96,7 @@ def test_only_the_first_agent_of_a_repeated_training_gets_the_secret_of_its_orde
     assert none is None
     assert secrets("one", states="/states") == [secret, None], "a later start continues with the same order"
     assert secrets("two", states="/states")[0] not in (secret, None)
-    assert secrets("one") == secrets("one", states="/states", segment=[1, 2]) == [None, None]
+    assert secrets("one") == secrets("one", states="/states", segments=[[1, 2]]) == [None, None]
 
 
 def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Verdicts on a replay: the training's segment agrees with the repeated one, and is equal to it bit by bit."""
+"""Verdicts on a replay: the training's segments agree with the repeated ones, and are equal to them bit by bit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.measured.replay import FigureDifference, Replay
+from pytest_flagperf.results.measured.replay import FigureDifference, RepeatedSegment, Replay
 from pytest_flagperf.results.verdicts.verdict import Verdict
 
 TWINS = 4.0
@@ -34,7 +34,7 @@ def replayed(outcome: Outcome) -> Iterator[Verdict]:
         sentence = f"round {outcome.round}: {problem}; expected the training {expected}, within what rounding changes"
         yield Verdict("repeated", False, got, expected, sentence)
     else:
-        yield Verdict("repeated", True, f"{_steps(replay)} differ by {replay.weights.difference:.1e}", expected)
+        yield Verdict("repeated", True, f"{replay.steps} differ by {_most(replay):.1e}", expected)
     if not (outcome.vendor_code or replay.problem):
         yield _repeatable(outcome, replay)
 
@@ -45,20 +45,22 @@ def _problems(replay: Replay) -> Iterator[str]:
             f"the initial weights differ by {replay.initial:.1e} from those that the suite makes from the seed, at most"
             f" {INITIAL:.1e} is allowed"
         )
-    steps = f"in {_steps(replay)}"
-    of_weights = (
-        f"{steps} the weights changed otherwise than in the clean process, with {replay.length:.3g} times its length"
-        f" and a direction of {replay.direction:.3g} (1: equal), most in {replay.weights.where}"
-    )
     rounding = ALWAYS.get(replay.precision, LOW)
-    for text, found, always in (
-        (of_weights, replay.weights, rounding),
-        (f"{steps} the logged loss of {replay.losses.where} is another", replay.losses, rounding),
-        (f"the final weights have another {replay.metrics.where}", replay.metrics, METRIC),
-    ):
-        allowed = _allowed(found, always)
-        if not found.difference <= allowed:
-            yield f"{text}: the difference is {found.difference:.1e}, at most {allowed:.1e} is allowed"
+    for segment in replay.segments:
+        steps = f"in the steps {segment}"
+        of_weights = (
+            f"{steps} the weights changed otherwise than in the clean process, with {segment.length:.3g} times its"
+            f" length and a direction of {segment.direction:.3g} (1: equal), most in {segment.weights.where}"
+        )
+        yield from _beyond(of_weights, segment.weights, rounding)
+        yield from _beyond(f"{steps} the logged loss of {segment.losses.where} is another", segment.losses, rounding)
+    yield from _beyond(f"the final weights have another {replay.metrics.where}", replay.metrics, METRIC)
+
+
+def _beyond(text: str, found: FigureDifference, always: float) -> Iterator[str]:
+    allowed = _allowed(found, always)
+    if not found.difference <= allowed:
+        yield f"{text}: the difference is {found.difference:.1e}, at most {allowed:.1e} is allowed"
 
 
 def _allowed(found: FigureDifference, always: float) -> float:
@@ -69,16 +71,21 @@ def _allowed(found: FigureDifference, always: float) -> float:
 
 def _repeatable(outcome: Outcome, replay: Replay) -> Verdict:
     expected = "equal bit by bit"
-    if replay.first_unequal is None and replay.first_loss is None:
+    differing = [segment for segment in replay.segments if segment.first_unequal or segment.first_loss]
+    if not differing:
         return Verdict("repeatable", True, expected, expected)
-    got = f"differs by {replay.weights.difference:.1e}"
-    first = " and ".join(filter(None, (replay.first_unequal, replay.first_loss and f"the loss of {replay.first_loss}")))
+    got = f"differs by {_most(replay):.1e}"
     sentence = (
-        f"round {outcome.round}: {_steps(replay)} {got} from a second computation, first in {first}: operations are not"
-        " deterministic, or memory or a device is damaged"
+        f"round {outcome.round}: {replay.steps} {got} from a second computation, first in {_first(differing[0])}:"
+        " operations are not deterministic, or memory or a device is damaged"
     )
     return Verdict("repeatable", True, got, expected, sentence, warning=True)
 
 
-def _steps(replay: Replay) -> str:
-    return f"the steps {replay.first_step + 1:,} to {replay.last_step:,}"
+def _first(segment: RepeatedSegment) -> str:
+    loss = segment.first_loss and f"the loss of {segment.first_loss}"
+    return " and ".join(filter(None, (segment.first_unequal, loss)))
+
+
+def _most(replay: Replay) -> float:
+    return max(segment.weights.difference for segment in replay.segments)
