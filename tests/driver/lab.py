@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.helpers.processes import running
+from tests.helpers.processes import kill, running
 from tests.helpers.waiting import until
 
 REPO = Path(__file__).resolve().parents[2]
@@ -245,7 +245,7 @@ class Lab:
         self.agent.kill()
         for pid in self.living():
             with suppress(ProcessLookupError):
-                os.kill(pid, 9)
+                kill(pid)
         self.agent.wait(10)
         self._reader.join(10)
         for stream in (self.agent.stdin, self.agent.stdout):

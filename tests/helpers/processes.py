@@ -1,5 +1,7 @@
 """Processes of this machine, read with psutil, without ended processes and those of other users."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,3 +38,13 @@ def descendants(pid: int) -> list[int]:
 
 def ancestors(pid: int) -> set[int]:
     return {pid, *(parent.pid for parent in psutil.Process(pid).parents())}
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal one process; refuse a group, all processes, the first one, and those that run this test.
+
+    A process in another namespace names itself and its parent by other numbers, such as 0, than this one.
+    """
+    assert pid > 1, f"a test must not signal process {pid}"
+    assert pid not in ancestors(os.getpid()), "a test must not signal itself"
+    os.kill(pid, number)

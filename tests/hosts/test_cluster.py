@@ -14,6 +14,7 @@ from flagperf_driver.ports import PORTS, free_port
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import HostPool, local_pool, run_on_each
 from pytest_flagperf.hosts.local import LocalHost
+from tests.helpers.processes import kill
 
 HOST = LocalHost("here")
 ECHO = """
@@ -71,7 +72,7 @@ def test_closing_waits_for_no_child_and_ctrl_c_reaches_no_program() -> None:
     assert channel.close() == 0
     assert channel.receive(10) is None
     assert time.monotonic() - started < 20
-    os.kill(answer["child"], signal.SIGKILL)
+    kill(answer["child"])
     channel = HOST.open(python("import os; print('{\"session\": %d}' % os.getsid(0), flush=True); input()"))
     answer = channel.receive(20)
     assert answer is not None

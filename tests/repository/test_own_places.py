@@ -1,7 +1,6 @@
 """A session of tests that leaves something outside its own places fails, and says what; each with its control."""
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.folder import cache_root
+from tests.helpers.processes import kill
 
 pytestmark = pytest.mark.integration
 
@@ -74,7 +74,7 @@ class Session:
 def session(tmp_path: Path) -> Iterator[Session]:
     yield Session(tmp_path)
     for pid in tmp_path.glob("pid.*"):
-        os.kill(int(pid.suffix[1:]), signal.SIGKILL)
+        kill(int(pid.suffix[1:]))
 
 
 def test_what_a_session_leaves_fails_it_and_is_listed_once(session: Session) -> None:

@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from pytest_flagperf_slurm.allocation import JobPerCase
 from pytest_flagperf_slurm.config import SlurmConfig, SlurmConfigError, read_slurm
 from pytest_flagperf_slurm.jobs_and_nodes import Job, Node, SlurmError, explain, parse_job, parse_node
 from pytest_flagperf_slurm.request import JobRequest
+from tests.helpers.processes import kill
 from tests.helpers.rounds import Elsewhere, tiny_plan
 from tests.helpers.trees import tree
 
@@ -381,7 +381,7 @@ def test_one_srun_serves_all_nodes_and_others_those_it_cannot(tmp_path: Path, mo
         assert [outputs[host] for host in hosts] == [name.encode() + b"\n" + data for name in names]
         assert [host.variable("SLURM_NTASKS") for host in hosts] == ["1", "1", "9"]
         assert state._srun is not None
-        os.kill(int(hosts[0].run(["sh", "-c", "echo $PPID"], timeout_s=30).out), signal.SIGKILL)
+        kill(int(hosts[0].run(["sh", "-c", "echo $PPID"], timeout_s=30).out))
         with pytest.raises(HostLost, match="h1: job 12: the connection is lost: "):
             hosts[0].run(["true"], timeout_s=30)
         monkeypatch.setattr(state, "problem", lambda _: None)

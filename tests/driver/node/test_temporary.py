@@ -13,6 +13,7 @@ from flagperf_driver.node import temporary
 from pytest_flagperf.hosts.deploy import pack, sweep
 from pytest_flagperf.hosts.local import LocalHost
 from tests.driver.lab import Lab
+from tests.helpers.processes import kill
 from tests.helpers.waiting import until
 
 # A rank that leaves a socket, a read-only folder, a link and a file, as libraries may.
@@ -88,9 +89,9 @@ def kill_agent_and_reaper(lab: Lab) -> None:
     pids = [pid for pid in lab.living() if pid != rank]
     assert len(pids) == 2
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        kill(pid, signal.SIGSTOP)
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
     lab.agent.wait(10)
     lab.wait_until_empty()
 

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from flagperf_driver import events, perflog
 from flagperf_driver.node.deployed_code import module_argv
 from flagperf_driver.node.device_lease import holders
+from flagperf_driver.node.folder import STATE
 from pytest_flagperf.engines.agents.agents import MODULE
 from pytest_flagperf.engines.agents.round_messages import Mark, Tracker, time_left
 from pytest_flagperf.engines.agents.run_round import only_leased
@@ -25,6 +27,7 @@ from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.progress import RoundProgress, subscribed
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.stored.round_dir import RoundDir
+from tests.helpers.processes import kill
 from tests.helpers.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("fresh_cache")]
@@ -161,40 +164,26 @@ def test_a_fault_on_one_host_stops_the_other(tmp_path: Path) -> None:
     assert [host.ranks[0].cause for host in end.hosts] == ["stopped", "crash"]
 
 
-# The rank names its agent; ``killing`` kills it, because a rank can signal only the ranks of its round.
-DOOM = """
-def doom(*pids):
-    folder = os.environ["FLAGPERF_LOG_DIR"]
-    with open(folder + "/doomed.new", "w") as out:
-        out.write(" ".join(map(str, pids)))
-    os.rename(folder + "/doomed.new", folder + "/doomed")
-
-"""
-KILL_AGENT = DOOM + at_step("doom(os.getppid())", rank=0)
-# Also the agent's other children, among them the reaper, which leaves a process of the rank behind.
-KILL_ALL = (
-    DOOM
-    + """
-def fault(rank, step):
-    if step == 2:
-        subprocess.Popen(["sleep", "6789"], start_new_session=True)
-        agent = os.getppid()
-        tasks = [open(f"/proc/{agent}/task/{task}/children").read() for task in os.listdir(f"/proc/{agent}/task")]
-        children = map(int, " ".join(tasks).split())
-        doom(*(child for child in children if child != os.getpid()), agent)
-"""
-)
+# ``killing`` kills the agent, because a rank can signal only the ranks of its round, and may see no others.
+DOOM = "open(os.environ['FLAGPERF_LOG_DIR'] + '/doomed', 'w').close()"
+LEAVE = "subprocess.Popen(['sleep', '6789'], start_new_session=True); "
 
 
 @contextmanager
-def killing(root: Path) -> Iterator[None]:
+def killing(root: Path, *, all_but_rank: bool) -> Iterator[None]:
+    """Kill the agent, or also its other children, among them the reaper, so that a process of the rank is left."""
     over = threading.Event()
 
     def wait() -> None:
         while not over.wait(0.01):
             for file in root.rglob("doomed"):
-                for pid in map(int, file.read_text().split()):
-                    os.kill(pid, signal.SIGKILL)
+                agent: int = read(file.with_name(STATE))["pid"]
+                kill(agent, signal.SIGSTOP)
+                children = psutil.Process(agent).children() if all_but_rank else []
+                for child in children:
+                    if "FLAGPERF_LOG_DIR" not in child.environ():
+                        kill(child.pid)
+                kill(agent)
                 return
 
     thread = threading.Thread(target=wait)
@@ -206,16 +195,17 @@ def killing(root: Path) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.parametrize(("kill", "strays"), [(KILL_AGENT, []), (KILL_ALL, ["sleep"])], ids=["agent", "and reaper"])
-def test_logs_of_a_killed_agent_are_fetched(kill: str, strays: list[str], tmp_path: Path, short_tmpdir: Path) -> None:
-    with killing(short_tmpdir):
-        end = run_tiny(tmp_path, tiny_plan(nproc=1, config={"max_steps": 100_000}), kill, hosts=[Elsewhere("h1")])
+@pytest.mark.parametrize("reaper", [False, True], ids=["agent", "and reaper"])
+def test_logs_of_a_killed_agent_are_fetched(reaper: bool, tmp_path: Path, short_tmpdir: Path) -> None:
+    plan, fault = tiny_plan(nproc=1, config={"max_steps": 100_000}), at_step(LEAVE * reaper + DOOM, rank=0)
+    with killing(short_tmpdir, all_but_rank=reaper):
+        end = run_tiny(tmp_path, plan, fault, hosts=[Elsewhere("h1")])
     assert (end.state, end.missing) == ("failed", ())
     assert end.fault is not None
     assert (end.fault.kind, end.fault.host) == ("agent", "h1")
     assert "STEP_END" in (tmp_path / "round1" / "h1_noderank0" / "rank0.out.log").read_text()
     assert list(short_tmpdir.glob("*/rounds/*")) == []
-    assert [line.split(" (")[0] for line in end.swept] == strays
+    assert [line.split(" (")[0] for line in end.swept] == (["sleep"] if reaper else [])
 
 
 class Unreachable(LocalHost):

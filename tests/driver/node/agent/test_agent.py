@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.driver.lab import FOREVER, Lab
+from tests.helpers.processes import kill
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -67,7 +68,7 @@ def test_a_killed_rank(lab: Lab) -> None:
     lab.start(FOREVER, FOREVER)
     pid = lab.wait_for_start(1)
     lab.wait_for("beat")
-    os.kill(pid, signal.SIGKILL)
+    kill(pid)
     fault = lab.fault()
     assert fault["sentence"].startswith("rank 1 was killed by SIGKILL (kill -9 by a user or a program)")
     assert (lab.exit(1)["code"], lab.exit(1)["signal"], lab.exit(1)["cause"]) == (None, "SIGKILL", "crash")
@@ -159,7 +160,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(lab: Lab) -> None
 def test_a_stopped_rank_is_ended(lab: Lab) -> None:
     lab.start(FOREVER)
     lab.wait_for("beat")
-    os.kill(lab.wait_for_start(), signal.SIGSTOP)
+    kill(lab.wait_for_start(), signal.SIGSTOP)
     lab.send({"op": "stop"})
     lab.end()
     assert lab.exit(0)["signal"] == "SIGTERM"

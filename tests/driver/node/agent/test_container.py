@@ -14,7 +14,7 @@ from flagperf_driver import seeds
 from flagperf_driver.node.folder import CONTAINER_LOG, RANKS
 from tests.driver.docker_engine import NAME, DockerEngine
 from tests.driver.lab import FOREVER, Lab
-from tests.helpers.processes import running
+from tests.helpers.processes import kill, running
 
 pytestmark = pytest.mark.integration
 
@@ -254,7 +254,7 @@ def test_a_killed_program_is_reported_and_takes_its_ranks_along(lab: Lab) -> Non
     folder = Path((lab.log_dir / "rank0.out.log").read_text().split()[0])
     assert folder.is_dir()
     (parent,) = (process.pid for process in running() if PARENT in process.words and process.pid in lab.living())
-    os.kill(parent, signal.SIGKILL)
+    kill(parent)
     fault = lab.fault()
     assert fault["kind"] == "container"
     assert fault["sentence"].startswith("the container of ranks 0 to 1 was killed by signal 9; its last line: INFO")

@@ -23,6 +23,7 @@ from flagperf_driver.node.sampling.nvml.quantities import throttle_names
 from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from pytest_flagperf.results.logs import monitors
 from tests.driver.test_old_python import old_pythons
+from tests.helpers.processes import kill
 from tests.helpers.processes import running as living
 from tests.helpers.sampling import Running, code_root, gpus
 from tests.helpers.waiting import until
@@ -554,7 +555,7 @@ def test_a_tool_reports_foreign_processes_and_health(start: Start, tmp_path: Pat
         running.go_on(0.4, "devices")
         running.end()
     finally:
-        os.kill(int(orphan.stdout), 9)
+        kill(int(orphan.stdout))
     user = pwd.getpwuid(os.getuid()).pw_name
     assert {(event["kind"], event["sentence"]) for event in running.report()["events"]} == {
         (None, "device 0: trouble changed from none to Alarm"),
