@@ -87,7 +87,7 @@ def allow_descriptors(needed: int = _MOST_FILES) -> int:
 def die_with(parent: int) -> None:
     """Let the kernel kill this process when its parent, ``parent``, dies."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # the parent died before the call
+    if os.getppid() not in (parent, 0):  # the parent died before the call; 0: it is in another namespace
         os._exit(1)
 
 

@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import subprocess
 import sys
 import textwrap
 import time
@@ -109,11 +110,14 @@ def test_ranks_of_a_round_are_confined_together(short_tmpdir: Path, tmp_path: Pa
 def test_ranks_name_their_threads_but_do_not_change_the_kernel(short_tmpdir: Path, tmp_path: Path) -> None:
     """CUDA opens the name of a thread for writing with truncation, and does not start without it."""
     mounted_below = """
-        import ctypes
+        import ctypes, os
         libc = ctypes.CDLL(None)
         assert not libc.unshare(0x20000) and not libc.mount(None, b"/", None, 1 << 14 | 1 << 18, None)
-        assert not libc.mount(b"tmpfs", b"/proc/sys/fs", b"tmpfs", 0, None)
-        open("/proc/sys/fs/setting", "w").close()
+        os.mkdir("logs/closed file")
+        for folder in (b"/proc/sys/fs", b"logs/closed file"):
+            assert not libc.mount(b"tmpfs", folder, b"tmpfs", 0, None)
+            open(folder + b"/setting", "w").close()
+        assert not libc.mount(None, folder, None, 1 << 12 | 1 << 5 | 1, None)  # read-only on the host
     """
     program = """
         import json, threading
@@ -126,7 +130,7 @@ def test_ranks_name_their_threads_but_do_not_change_the_kernel(short_tmpdir: Pat
         result = {"name": open(name).read().strip()}
         ended.set()
         for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/swappiness", "/proc/sys/fs/setting",
-                     "/proc/%d/mem" % os.getppid()):
+                     "/proc/%d/mem" % (os.getppid() or 1), "closed file/setting"):
             try:
                 os.close(os.open(path, os.O_RDWR))
                 result[path] = "open"
@@ -138,8 +142,64 @@ def test_ranks_name_their_threads_but_do_not_change_the_kernel(short_tmpdir: Pat
         train(1, 3)
     """
     patch = f"exec({textwrap.dedent(mounted_below)!r})" if os.geteuid() == 0 else "pass"
-    expected = {} if os.geteuid() == 0 else {"/proc/sys/fs/setting": "not found"}
-    assert found(tmp_path, program, patch=patch) == {"name": "named", **expected}
+    missing = ["/proc/sys/fs/setting", *(["closed file/setting"] if os.geteuid() else [])]
+    assert found(tmp_path, program, patch=patch) == {"name": "named", **dict.fromkeys(missing, "not found")}
+
+
+REACH = """
+    import ctypes, json, struct
+    reached = []
+
+    def attempt(name, call):
+        try:
+            call()
+            reached.append(name)
+        except (OSError, IndexError):
+            pass
+
+    def change_mount():
+        attributes = struct.pack("=QQQQ", 0, 1, 0, 0)  # without "read-only"
+        if ctypes.CDLL(None).syscall(442, -100, ctypes.c_char_p(b"/"), 0x8000, attributes, len(attributes)):
+            raise OSError
+
+    def others():
+        pids = filter(str.isdigit, os.listdir("/proc"))
+        return [pid for pid in pids if "agent" in open("/proc/%s/cmdline" % pid).read()]
+
+    attempt("mount", change_mount)
+    attempt("times", lambda: os.utime("{file}", (1, 1)))
+    attempt("mode", lambda: os.chmod("{file}", 0o600))
+    attempt("agent", lambda: others()[0])
+    attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, {agent}, 5))
+    attempt("coredump_filter", lambda: open("/proc/{agent}/coredump_filter", "w").write("0x1"))
+    open("own", "w").close()
+    print(json.dumps({"reached": sorted(reached)}), flush=True)
+    train(1, 3)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make namespaces in a program with threads")
+def test_a_rank_of_root_changes_no_file_that_it_reads_and_reaches_no_process(
+    short_tmpdir: Path, tmp_path: Path
+) -> None:
+    name = "from flagperf_driver.node import namespaces; namespaces."
+    file = tmp_path / "read"
+    file.write_text("")
+    with subprocess.Popen([sys.executable, "-c", "open(0).read()  # agent"], stdin=subprocess.PIPE) as victim:
+        program = REACH.replace("{file}", str(file)).replace("{agent}", str(victim.pid))
+        assert found(tmp_path / "1", program) == {"reached": []}
+        # The controls: ranks may change mounts, or share the namespaces of the host.
+        patch = "from flagperf_driver.node import confinement; confinement._MOUNTS = ()"
+        assert found(tmp_path / "4", program, patch=patch) == {"reached": ["mode", "mount", "times"]}
+        reached = found(tmp_path / "2", program, patch=f"{name}are_missing = lambda: False")["reached"]
+        assert reached == ["agent", "coredump_filter", "mode", "priority", "times"]
+    with Lab(tmp_path / "3", patch=f"{name}module_argv = lambda *_: ['echo', 'no mounts']") as lab:
+        lab.start("train(1, 3)", vendor_code=True)
+        lab.end()
+        reason = json.loads((lab.log_dir / "milestones.json").read_text())["not_confined"]
+        assert reason.startswith("root's ranks get no namespaces: no mounts")
+        (warning,) = lab.of("warning")
+        assert "ranks have no namespaces" in warning["sentence"]
 
 
 def test_a_kernel_without_landlock_is_reported(short_tmpdir: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from flagperf_driver import layout
 from flagperf_driver.heartbeat import INIT, Heartbeat
-from flagperf_driver.node import processes
+from flagperf_driver.node import namespaces, processes
 from flagperf_driver.node.agent import oom
 from flagperf_driver.node.agent.timer import now_ms
 from flagperf_driver.node.confinement import ConfinedThread, Permissions, shared_memory
@@ -33,6 +33,7 @@ from flagperf_driver.rank_process import RankProcess
 
 Report = Mapping[str, Any]
 ALL = -1  # in the place of a rank
+_OPEN = "ranks have no namespaces: they may change times and modes of this user's files, and reach the user's processes"
 _TICK_S = 0.1
 
 
@@ -63,6 +64,8 @@ class Starter:
         self._reaper.guard_folder(temporary.path)
         confined = ConfinedThread(self._permissions(temporary))
         self._report("confined", problem=confined.problem)
+        if self._orders.vendor_code and confined.first is None and namespaces.are_missing():
+            self._report("warning", sentence=_OPEN)
         for rank in self._orders.ranks:
             try:
                 self._start(rank, temporary, confined)

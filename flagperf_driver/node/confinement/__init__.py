@@ -15,9 +15,12 @@ import queue
 import socket
 import stat
 import struct
+import subprocess
 import threading
 from contextlib import suppress
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+
+from flagperf_driver.node import namespaces
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on all architectures
@@ -30,15 +33,12 @@ _CHANGE = _WRITE_FILE | ((1 << 14) - 1) & ~((1 << 4) - 1)  # also remove, make a
 _OF_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _SIGNALS_WITHIN = 1 << 1  # since version 6: signals reach only processes that are confined together with the sender
 
-_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_SLAVE = 0x20000, 1 << 12, 1 << 14, 1 << 19
-_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _RDONLY = 442, -100, 0x8000, 1  # since Linux 5.12
-_KERNEL_SETTINGS = ("bus", "fs", "irq", "sys", "sysrq-trigger")
-"""What container engines, too, make read-only in /proc."""
-
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 _ANOTHER_ABI = 0x40000000  # numbers of x86's x32
+_MOUNTS = (428, 430, 432, 433, 442, 467)  # open_tree, fsopen, fsmount, fspick, mount_setattr, open_tree_attr
+"""Landlock refuses the other calls that change mounts. The numbers are the same on all architectures."""
 
 
 class _Architecture(NamedTuple):
@@ -83,8 +83,6 @@ def confine(limits: Permissions) -> None:
         raise NotConfined(f"Landlock of Linux 5.19 or later is needed; this kernel ({platform.release()}): {reason}")
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise NotConfined(f"no_new_privs: {os.strerror(ctypes.get_errno())}")
-    if limits.processes:
-        _protect_kernel_settings()
     _restrict_files(limits, version)
     _refuse_calls(architecture, limits.sockets)
 
@@ -97,14 +95,24 @@ class ConfinedThread:
     """
 
     def __init__(self, limits: Permissions) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, daemon=True).start()
         self.problem: str | None = None
+        self.first: subprocess.Popen[bytes] | None = None
+        """The first process of the namespaces of all that this thread starts; None: they share the host's."""
+        self._start_thread()
+        try:
+            self.first = self.call(lambda: namespaces.enter([*limits.writable, *limits.without_links, *limits.devices]))
+        except OSError as error:
+            self.problem = str(error)
+            self._start_thread()  # a thread cannot leave namespaces that have no process
         try:
             self.call(lambda: confine(limits))
         except (NotConfined, OSError) as error:
             self.problem = str(error)
+
+    def _start_thread(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, args=(self._calls,), daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
         """Return the function's value; this thread waits meanwhile, so a fork there copies no lock in use."""
@@ -114,9 +122,9 @@ class ConfinedThread:
             raise error
         return value
 
-    def _serve(self) -> None:
+    def _serve(self, calls: queue.SimpleQueue[Callable[[], Any]]) -> None:
         while True:
-            function = self._calls.get()
+            function = calls.get()
             try:
                 self._results.put((function(), None))
             except BaseException as error:  # raised in the calling thread
@@ -151,36 +159,6 @@ def _restrict_files(limits: Permissions, version: int) -> None:
             raise NotConfined(f"Landlock: {os.strerror(ctypes.get_errno())}")
     finally:
         os.close(ruleset)
-
-
-def _protect_kernel_settings() -> None:
-    """Make the kernel's settings in /proc read-only for root, in a mount namespace of this thread.
-
-    This includes what is mounted below them, such as binfmt_misc.
-    """
-    paths = [path for path in (f"/proc/{name}" for name in _KERNEL_SETTINGS) if not _is_protected(path)]
-    if os.geteuid() or not paths:
-        return
-    if _libc.unshare(_CLONE_NEWNS) or _mount(None, "/", _MS_REC | _MS_SLAVE):
-        raise NotConfined(f"/proc/sys cannot be made read-only for root: {os.strerror(ctypes.get_errno())}")
-    attributes = struct.pack("=QQQQ", _RDONLY, 0, 0, 0)
-    for path in paths:
-        if _mount(path, path, _MS_BIND | _MS_REC) or _call(
-            _MOUNT_SETATTR, _AT_FDCWD, path.encode(), _AT_RECURSIVE, attributes, len(attributes)
-        ):
-            raise NotConfined(f"{path} cannot be made read-only for root: {os.strerror(ctypes.get_errno())}")
-
-
-def _is_protected(path: str) -> bool:
-    try:
-        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
-    except OSError:
-        return True
-
-
-def _mount(source: str | None, target: str, flags: int) -> int:
-    """Return 0 on success."""
-    return int(_libc.mount(source and source.encode(), target.encode(), None, ctypes.c_ulong(flags), None))
 
 
 def _visible(folder: str, hidden: Iterable[str]) -> Iterator[str]:
@@ -224,7 +202,7 @@ def _call(number: int, *arguments: Any) -> int:
 
 def _refuse_calls(architecture: _Architecture, sockets: bool) -> None:
     refused = [(number, errno.EOPNOTSUPP) for number in architecture.attributes]
-    refused += [(number, errno.ENOSYS) for number in architecture.stores]
+    refused += [(number, errno.ENOSYS) for number in (*architecture.stores, *_MOUNTS)]
     lines = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_EQUAL, 1, 0, architecture.audit),
