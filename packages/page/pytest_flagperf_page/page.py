@@ -123,7 +123,7 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
     info = store.load_info(run_dir, problems) if (run_dir / layout.RESULTS).is_file() else None
     detail = _detail(run_dir)
     earlier = _Earlier(run_dir)
-    opened = 0
+    opened, is_only = 0, len(case_folders(run_dir)) == 1
     sections: list[tuple[Row, str]] = []
     measurements: list[Outcome] = []
     for case in store.iterate_cases(run_dir, problems):
@@ -132,7 +132,7 @@ def body(run_dir: Path, page_dir: Path, problems: list[str] | None = None) -> st
         row = row_of(case, summary, earlier.runs(case, problems), run_dir.name)
         measurements += [outcome for outcome in case.outcomes if outcome.points]
         opened += summary.state in BAD
-        opened_here = summary.state in BAD and opened <= _MAX_OPEN
+        opened_here = is_only or (summary.state in BAD and opened <= _MAX_OPEN)
         sections.append((row, section(case, summary, row.trends, case_dir, page_dir, detail, opened_here)))
     sections.sort(key=lambda pair: pair[0].order)
     rows = [row for row, _ in sections]
