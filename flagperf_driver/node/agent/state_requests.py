@@ -16,7 +16,7 @@ from flagperf_driver import layout
 from flagperf_driver.heartbeat import INIT, read_heartbeat
 
 SHORTEST_STEPS, SHORTEST_S, LONGEST_S = 10, 1.0, 90.0
-SHARE = 0.03
+SHARE = 0.02
 """The mean length of a segment, as a share of the training so far, within these limits."""
 MOST_KEPT = 3
 
