@@ -1,4 +1,4 @@
-"""Functions that the commands share: load the given runs, name table columns."""
+"""Functions that the commands share: load the given runs, and name them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import shutil
 import textwrap
 from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import Path
 
 from pytest_flagperf.problems import Problems
@@ -15,7 +14,6 @@ from pytest_flagperf.results.tables.runs import find_runs
 from pytest_flagperf.results.tables.store import StoredRun
 
 RUN = "a run directory"
-_NAME, _END = 17, 6
 RUNS = "run directories, or folders of them"
 
 
@@ -64,22 +62,6 @@ def unique_names(runs: Sequence[StoredRun]) -> list[str]:
             name, number = f"{run_name(run)}-{number}", number + 1
         names.append(name)
     return names
-
-
-def shortened(name: str) -> str:
-    """Return a run's name for a column head: the ends of run names differ, their beginnings do not."""
-    return name if len(name) <= _NAME else f"{name[: _NAME - 12]}...{name[-9:]}"
-
-
-def column_names(names: Sequence[str]) -> list[str]:
-    """Return short column heads for runs: without a long common beginning of their names."""
-    columns = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
-    common = min(sum(1 for _ in columns), min(map(len, names)) - _END)
-    return [f"..{name[common:]}" for name in names] if common > _END else [shortened(name) for name in names]
-
-
-def is_rate(unit: str) -> bool:
-    return unit.endswith("/s") and unit != "B/s"
 
 
 def width() -> int:

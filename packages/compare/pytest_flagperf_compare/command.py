@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_flagperf.commands import common
-from pytest_flagperf.commands.common import is_rate, width, wrapped
+from pytest_flagperf.commands.common import width, wrapped
 from pytest_flagperf.problems import Problems, near
 from pytest_flagperf.report.terminal.table import NOTHING, aligned
 from pytest_flagperf.results.comparing.stored_runs import NamedRounds, StoredRuns, without_copies
@@ -54,6 +54,7 @@ from .comparison import (
     certainty,
     match,
 )
+from .machines import explained
 from .page import ComparisonPage, standalone
 
 EXAMPLE = "reports/run20261121061129 reports/run20261121063131"
@@ -221,7 +222,7 @@ def _explained(row: CaseRuns, old: StoredRun, new: StoredRun) -> str:
     before, after = ([one for case in run.cases for one in case.outcomes] for run in (old, new))
     if works[0] is None or works[1] is None or (found := limits.limits_of(works[0], before)) is None:
         return ""
-    return limits.explained(found, works[1], after)
+    return explained(found, works[1], after)
 
 
 # -- all cases -----------------------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ def _case_table(rows: Sequence[CaseRow]) -> list[str]:
     short = [tuple(_without_rate(cell, row.unit) for cell in line) for row, line in zip(rows, cells, strict=True)]
     if max(map(len, lines := aligned([HEAD, *cells]))) <= width():
         return lines
-    units = dict.fromkeys(row.unit for row in rows if is_rate(row.unit))
+    units = dict.fromkeys(row.unit for row in rows if _is_rate(row.unit))
     below = wrapped(f"throughputs in {', '.join(units)}") if units else []
     if max(map(len, lines := aligned([HEAD, *short]))) <= width():
         return [*lines, *below]
@@ -242,7 +243,7 @@ def _case_table(rows: Sequence[CaseRow]) -> list[str]:
 
 
 def _without_rate(cell: str, unit: str) -> str:
-    return cell.removesuffix(f" {unit}") if unit and is_rate(unit) else cell
+    return cell.removesuffix(f" {unit}") if unit and _is_rate(unit) else cell
 
 
 # -- a case --------------------------------------------------------------------------------------------------
@@ -313,3 +314,7 @@ def _share(text: str) -> float:
     if not 0 <= value < 1000:
         raise argparse.ArgumentTypeError(f"got {text}; expected at least 0 and less than 1000 percent")
     return value / 100
+
+
+def _is_rate(unit: str) -> bool:
+    return unit.endswith("/s") and unit != "B/s"

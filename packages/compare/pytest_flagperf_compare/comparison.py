@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from pytest_flagperf.case import variant_of
-from pytest_flagperf.commands import common
 from pytest_flagperf.kind import kind_of
 from pytest_flagperf.results.comparing.comparable import config_differences, notes
 from pytest_flagperf.results.figures import noise
@@ -22,6 +22,7 @@ from pytest_flagperf_page.trend import Trend
 NOISY = "too noisy to judge"
 NOISIEST = 0.5
 """The noise, as a share of the old value, from which on a change that is within it says nothing."""
+_NAME, _END = 17, 6
 _BY_USER = ("interrupted", "cancelled")
 """The kinds of faults of a round that a user ended."""
 SHOWN = (
@@ -127,7 +128,7 @@ class CaseRuns:
     @property
     def columns(self) -> Sequence[str]:
         """Short names of both runs."""
-        return self.chips or common.column_names(self.names)
+        return self.chips or _column_names(self.names)
 
     @property
     def runs(self) -> list[tuple[str, CaseResult]]:
@@ -358,3 +359,15 @@ def _converged(case: CaseResult) -> tuple[int, int] | None:
 
 def _percent(share: float) -> str:
     return quantity(share, "share")
+
+
+def _shortened(name: str) -> str:
+    """Return a run's name for a column head: the ends of run names differ, their beginnings do not."""
+    return name if len(name) <= _NAME else f"{name[: _NAME - 12]}...{name[-9:]}"
+
+
+def _column_names(names: Sequence[str]) -> list[str]:
+    """Return short column heads for runs: without a long common beginning of their names."""
+    columns = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    common = min(sum(1 for _ in columns), min(map(len, names)) - _END)
+    return [f"..{name[common:]}" for name in names] if common > _END else [_shortened(name) for name in names]

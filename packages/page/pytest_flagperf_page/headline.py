@@ -19,11 +19,11 @@ from pytest_flagperf.results.verdicts.case_result import (
     PASSED,
     STATES,
     UNFINISHED,
+    CaseSummary,
     counted_marks,
     counted_reasons,
     marked,
     not_judged,
-    state_with_code,
 )
 from pytest_flagperf.stored import layout
 
@@ -51,7 +51,7 @@ def headline(rows: Sequence[Row], info: RunInfo | None = None) -> str:
     if more:
         lines.append(f'<li>and {count(more, "more case")}: <a href="#overview">see the overview</a></li>')
     lines += [_marked(phrase, rows) for phrase in marked(row.summary for row in rows)]
-    lines += [f"<li>{row.linked}: {escape(state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
+    lines += [f"<li>{row.linked}: {escape(_state_with_code(row.summary))}</li>" for row in with_code[:_MAX_LISTED]]
     if len(with_code) > _MAX_LISTED:
         lines.append(f"<li>and {count(len(with_code) - _MAX_LISTED, 'more case')} with vendor code</li>")
     lines += [f"<li>not run: {escape(line)}</li>" for line in not_run[:_MAX_LISTED]]
@@ -122,7 +122,7 @@ def _reason(row: Row) -> str:
     """Return the first reason in a few words, how many more there are, and what to do."""
     reasons = row.summary.short or row.summary.expected or (row.summary.state,)
     more = f" <small>(and {count(len(reasons) - 1, 'more reason')})</small>" if len(reasons) > 1 else ""
-    code = f" <small>({escape(state_with_code(row.summary))})</small>" if row.summary.vendor_code else ""
+    code = f" <small>({escape(_state_with_code(row.summary))})</small>" if row.summary.vendor_code else ""
     advice = f'<span class="advice">{escape(row.advice)}</span>' if row.advice else ""
     return f"<li>{row.linked}: {escape(reasons[0])}{more}{code}{advice}</li>"
 
@@ -192,3 +192,8 @@ def _files(run_dir: Path, page_dir: Path) -> Iterator[str]:
 def _warnings(rows: Sequence[Row]) -> str:
     numbers = [len(row.summary.warnings) for row in rows if row.summary.warnings]
     return f"{count(sum(numbers), 'warning')} in {count(len(numbers), 'case')}" if numbers else ""
+
+
+def _state_with_code(summary: CaseSummary) -> str:
+    """Return the state of a case and its vendor code, such as "passed with acme's own step backward"."""
+    return f"{summary.state} with {summary.vendor_code}" if summary.vendor_code else summary.state

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
@@ -21,8 +21,6 @@ from pytest_flagperf.stored.plan import PEAKS
 COMPUTE, MEMORY, COMMUNICATION = "compute", "memory", "communication"
 TOLERANCE = 0.05
 """A limit may exceed the measured step by so much, as measurements vary."""
-_EQUAL = 0.02
-"""Steps that differ by less are equal."""
 MEMORY_FIGURES = ("copy_bandwidth", "update_bandwidth")
 """The figures of main memory that bound a step: on some processors an update in place is faster than a copy."""
 ALL_REDUCE = "all_reduce"
@@ -240,41 +238,3 @@ def _curve(measured: Sequence[Outcome], sources: dict[str, str]) -> tuple[tuple[
             sources[COMMUNICATION] = f"{ALL_REDUCE} of {len(pairs)} sizes of {one.case}"
             return tuple(sorted(pairs.items()))
     return ()
-
-
-# -- two machines --------------------------------------------------------------------------------------------
-
-
-def explained(old: StepLimits, new: StepWork, measurements: Iterable[Outcome]) -> str:
-    """Return which part of the difference between two steps their machines explain; empty if it is unknown.
-
-    ``measurements`` are of the new step's machine. The machines explain how the largest limit of the old step's work
-    differs between them.
-    """
-    moved = of_step(old.work, rates_of(replace(new, precision=old.work.precision), measurements))
-    common = [name for name in old.times if moved and name in moved.times]
-    if moved is None or not common:
-        return ""
-    # A batch of another size changes the step, and no machine does.
-    scale = old.work.samples / new.samples
-    before, after = old.work.seconds, new.seconds * scale
-    limits = [max(times[name] for name in common) for times in (old.times, moved.times)]
-    binds = max(common, key=lambda name: old.times[name])
-    difference, by_machine = after - before, limits[1] - limits[0]
-    text = (
-        f"a step of as many samples takes {_change(before, after)}; "
-        f"its limit by {binds} on the measured machines is {_change(*limits)}"
-    )
-    is_same_machine = abs(by_machine) < _EQUAL * before
-    if abs(difference) < _EQUAL * before:
-        return "" if is_same_machine else f"{text}: the steps are equal"
-    if is_same_machine:
-        return f"{text}: the machines explain nothing of the difference"
-    if by_machine * difference < 0:
-        return f"{text}: the machines differ the other way"
-    share = min(by_machine / difference, 1.0)
-    return f"{text}: the machines explain {quantity(share, 'share', 3)} of the difference"
-
-
-def _change(before: float, after: float) -> str:
-    return f"{quantity(after, 's')} instead of {quantity(before, 's')}"

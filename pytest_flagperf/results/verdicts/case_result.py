@@ -198,11 +198,6 @@ def shortened(sentence: str) -> str:
     return shorten(sentence, _MAX_REASON_LENGTH, placeholder=" ...")
 
 
-def state_with_code(summary: CaseSummary) -> str:
-    """Return the state of a case and its vendor code, such as "passed with acme's own step backward"."""
-    return f"{summary.state} with {summary.vendor_code}" if summary.vendor_code else summary.state
-
-
 def not_judged(summaries: Iterable[CaseSummary]) -> list[str]:
     """Return how many figures were not judged, such as "1 speed-up not judged"; one of each kind and case."""
     numbers = Counter(name for case in summaries for name in case.not_judged)

@@ -16,7 +16,6 @@ from pytest_flagperf.results.measured.limits import (
     MachineRates,
     Place,
     StepWork,
-    explained,
     interpolated,
     limits_of,
     of_step,
@@ -27,6 +26,7 @@ from pytest_flagperf.results.measured.outcome import MetricValue, Outcome, Train
 from pytest_flagperf.results.measured.profile import Profile
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.stored.plan import MeasuredFigure
+from pytest_flagperf_compare.machines import explained
 from pytest_flagperf_page import page
 from tests.helpers.command_line import flagperf
 from tests.helpers.stored_runs import Change, add_case, finish

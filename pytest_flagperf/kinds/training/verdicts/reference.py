@@ -44,15 +44,6 @@ class Curves:
     samples: tuple[float, ...]
     rounds: tuple[tuple[float, ...], ...]
 
-    def band(self) -> list[tuple[float, float, float]]:
-        """Samples, mean and standard deviation, as far as at least two rounds have values."""
-        points = []
-        for number, samples in enumerate(self.samples):
-            values = [values[number] for values in self.rounds if len(values) > number]
-            if len(values) > 1:
-                points.append((samples, statistics.fmean(values), statistics.stdev(values)))
-        return points
-
 
 @dataclass(frozen=True)
 class Batch:
