@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 BASE = "flagperf-lab:base"
 WITH_PYTHON = "flagperf-lab:python"
+PORT = 2375
 CAP_SYS_RESOURCE = 24
 RUNTIME = "/usr/local/sbin/lab-runc"
 # Most of the calls for a container have nothing to change: a Python for each of them would cost more than runc.
@@ -34,6 +35,7 @@ class Engine:
 
     def __init__(self, host: LabHost) -> None:
         self.host = host
+        self.on_network = False
 
     def start(self) -> None:
         """Up and with the base image; nothing to do when it is."""
@@ -42,6 +44,7 @@ class Engine:
         argv = [path_of("dockerd"), "--storage-driver=overlay2", "--iptables=false", "--ip6tables=false"]
         argv += ["--bridge=none", "--ip-forward=false", "--pidfile=/run/docker.pid"]
         argv += ["--host=unix:///run/docker.sock", "--insecure-registry=10.77.0.0/16"]
+        argv += [f"--host=tcp://{self.host.address}:{PORT}", "--tls=false"] if self.on_network else []
         if not capable(CAP_SYS_RESOURCE, "CapBnd"):
             self._install_runtime()
             argv += [f"--add-runtime=lab={RUNTIME}", "--default-runtime=lab"]

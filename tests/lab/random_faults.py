@@ -1,7 +1,8 @@
 """Random faults in trainings with --restarts, each drawn by its seed: `python -m tests.lab.random_faults 1-100`.
 
 Each training runs on three or four of the four hosts of a lab of its own; several labs run at once. It must finish with
-the figures of an undisturbed training, or end with a reason, and leave nothing on the hosts.
+the figures of an undisturbed training, or end with a reason, and leave nothing on the hosts. With ``--reach`` the hosts
+are containers, one on each machine of the lab, which ``docker exec`` reaches over the network.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import math
 import queue
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -34,7 +36,7 @@ from flagperf_driver.heartbeat import Beat, read_heartbeat
 from flagperf_driver.perflog import read_records
 from tests.lab.lab import PYTHON, REPO, SSHD, Lab, LabHost
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing, missing_programs
-from tests.lab.runs import ClusterToy, left_on, leftovers
+from tests.lab.runs import POD, ClusterToy, left_on, leftovers
 from tests.lab.slurm import Slurm
 from tests.lab.test_faults_containers import kill_agent
 from tests.lab.test_faults_links import CONFTEST
@@ -63,12 +65,14 @@ RESTART_WAIT_S = 150.0
 """Longer than each fault that does not last until the end."""
 LENGTHS: Mapping[str, Sequence[float | None]] = {
     "cut 5 s": [5.0], "cut 30 s": [30.0], "cut 120 s": [120.0], "freeze": [5.0, 30.0, 120.0, None],
-    "sshd": [1.0, 20.0, 120.0], "slurmd": [1.0, 20.0, 60.0],
+    "sshd": [1.0, 20.0, 120.0], "slurmd": [1.0, 20.0, 60.0], "dockerd": [5.0, 20.0, 120.0],
 }  # fmt: skip
 """In seconds; None: until the end. The other faults have no length."""
 KINDS = (
     "rank", "cut 5 s", "agent", "disk", "freeze", "slurmd", "cut 30 s", "agent and watchdog", "sshd", "cut 120 s",
 )  # fmt: skip
+POD_KINDS = tuple({"sshd": "dockerd", "slurmd": "exec"}.get(kind, kind) for kind in KINDS)
+"""An engine that stands still, and the death of the process that ``docker exec`` has started."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,13 @@ class Trial:
     faults: tuple[Fault, ...] = ()
 
     @classmethod
-    def drawn(cls, seed: int, pace: Pace, count: int = 1) -> Trial:
+    def drawn(cls, seed: int, pace: Pace, count: int = 1, kinds: Sequence[str] = KINDS) -> Trial:
         """Return the trial of a seed; the first faults of ten seeds in a row are one of each kind."""
-        rng, kind = random.Random(f"fault {seed}"), KINDS[(seed - 1) % len(KINDS)]
+        rng, kind = random.Random(f"fault {seed}"), kinds[(seed - 1) % len(kinds)]
         nodes, step = rng.choice((3, 3, 3, 4)), max(rng.randrange(-10, STEPS - 1), 0)
         faults = [Fault.drawn(rng, kind, nodes, pace.step_s, pace)]
         for _ in range(1, count):
-            other = rng.choice([other for other in KINDS if other != "slurmd"])
+            other = rng.choice([other for other in kinds if other != "slurmd"])
             faults.append(Fault.drawn(rng, other, nodes, (STEPS - step) * pace.step_s, pace))
         return cls(seed, nodes, step, tuple(faults))
 
@@ -157,6 +161,7 @@ class FaultyTraining:
     hosts: list[LabHost]
     nodes: int
     slurm: Slurm | None = None
+    pods: bool = False
     away: set[str] = field(default_factory=set)
     """The hosts that did not answer at the end of the run."""
     back_at: dict[str, float] = field(default_factory=dict)
@@ -175,7 +180,9 @@ class FaultyTraining:
         options["restart_wait"] = RESTART_WAIT_S * self.pace.faults
         env = {name: str(self.folder / name) for name in ("FLAGPERF_CACHE", "FLAGPERF_LEASES")}
         env |= {"PYTHONPATH": f"{QUIET}:{REPO}", "PYTEST_PLUGINS": "quiet_machine"}
-        if self.slurm is None:
+        if self.pods:
+            cluster.use_pods(**options)
+        elif self.slurm is None:
             cluster.settings(**options)
         else:
             (self.folder / "flagperf.toml").write_text("[slurm]\n")
@@ -239,7 +246,11 @@ class FaultyTraining:
             assert self.slurm is not None
             _kill(host, "/slurmd")
             return functools.partial(self.slurm.start_node, host)
-        if fault.kind == "rank":
+        if fault.kind == "dockerd":
+            return _stop(host, "/dockerd")
+        if fault.kind == "exec":
+            _kill(host, "stdin.readline")
+        elif fault.kind == "rank":
             _kill(host, "run_pretraining.py")
         elif fault.kind == "disk":
             host.run(["dd", "if=/dev/zero", "of=/tmp/fill", "bs=1M"], check=False)
@@ -284,22 +295,30 @@ class FaultyTraining:
     def leftovers(self, host: LabHost) -> list[str]:
         """Return what is left on a host, without logs that stay there for a week: the run could not reach it."""
         kept = host.name in self.away or f"the logs of {host.name} are missing here" in self.going.text
-        return [each for each in leftovers(host) if not (kept and each.startswith("folder ") and "/rounds/" in each)]
+        left = [each for each in leftovers(host) if not (kept and each.startswith("folder ") and "/rounds/" in each)]
+        return [each for each in left if not (self.pods and re.search(rf"\bsleep 100000$|'Names': '{POD}'", each))]
 
 
-def _kill(host: LabHost, name: str) -> None:
+def _kill(host: LabHost, name: str, number: str = "KILL") -> None:
     host.wear()
     if pids := [str(one.pid) for one in host.processes() if name in one.cmdline]:
-        host.run(["kill", "-9", *pids], check=False)
+        host.run(["kill", f"-{number}", *pids], check=False)
 
 
-def tried(trial: Trial, lab: Lab, folder: Path, pace: Pace, undisturbed: Callable[[], Any] | None) -> Verdict:
+def _stop(host: LabHost, name: str) -> Callable[[], object]:
+    _kill(host, name, "STOP")
+    return functools.partial(_kill, host, name, "CONT")
+
+
+def tried(
+    trial: Trial, lab: Lab, folder: Path, pace: Pace, pods: bool, undisturbed: Callable[[], Any] | None
+) -> Verdict:
     """Run a training with its faults; ``undisturbed`` returns the outcome to compare with."""
     hosts, verdict = lab.hosts(HOSTS), Verdict(trial)
     with Slurm(lab, lab.hosts(HOSTS, fresh=True), gpus=1) if "slurmd" in trial.kind else nullcontext() as slurm:
         for host in hosts if "disk" in trial.kind else ():
             host.limit_disk("/tmp", 300 << 20)
-        training = FaultyTraining(lab, folder, pace, hosts, trial.nodes, slurm)
+        training = FaultyTraining(lab, folder, pace, hosts, trial.nodes, slurm, pods)
         training.start()
         begun = time.monotonic()
         try:
@@ -365,7 +384,7 @@ def differences(
     return found
 
 
-def run_all(trials: Sequence[Trial], at_once: int, pace: Pace, folder: Path) -> Iterator[Verdict]:
+def run_all(trials: Sequence[Trial], at_once: int, pace: Pace, folder: Path, pods: bool = False) -> Iterator[Verdict]:
     """Run trials, several at once, each in a lab of its own; yield what came of them."""
     labs: queue.SimpleQueue[Lab] = queue.SimpleQueue()
 
@@ -373,7 +392,7 @@ def run_all(trials: Sequence[Trial], at_once: int, pace: Pace, folder: Path) -> 
         lab = labs.get()
         try:
             own.mkdir()
-            return tried(trial, lab, own, pace, undisturbed)
+            return tried(trial, lab, own, pace, pods, undisturbed)
         except Exception as error:  # one of many: the others go on
             return Verdict(trial, result="broken", problems=[f"{type(error).__name__}: {error}"])
         finally:
@@ -434,16 +453,18 @@ def main() -> int:
     parser.add_argument("--short", action="store_true", help="trainings of seconds")
     parser.add_argument("--folder", type=Path, help="keep the runs there (default: a temporary folder)")
     parser.add_argument("--faults", type=int, default=1, metavar="N", help="of each training (default: 1)")
+    parser.add_argument("--reach", action="store_true", help="containers as hosts, which docker exec reaches")
     given = parser.parse_args()
-    if problems := [*missing(), *missing_programs(SLURM)]:
+    if problems := [*missing(), *([] if given.reach else missing_programs(SLURM))]:
         print("\n".join(["no lab on this machine:", *problems]))
         return 1
     folder = given.folder or Path(tempfile.mkdtemp(prefix="faults-"))
     folder.mkdir(parents=True, exist_ok=True)
     verdicts = []
     pace = SHORT if given.short else FULL
-    trials = [Trial.drawn(seed, pace, given.faults) for seed in seeds_of(given.seeds)]
-    for verdict in run_all(trials, given.at_once, pace, folder):
+    kinds = POD_KINDS if given.reach else KINDS
+    trials = [Trial.drawn(seed, pace, given.faults, kinds) for seed in seeds_of(given.seeds)]
+    for verdict in run_all(trials, given.at_once, pace, folder, given.reach):
         print(line_of(verdict), flush=True)
         verdicts.append(verdict)
     print(f"\n{table_of(verdicts)}\n\nThe runs are in {folder}.")

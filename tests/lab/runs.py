@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from tests.helpers.trees import set_options
+from tests.lab.engine import PORT
 from tests.lab.lab import PYTHON, REPO, Lab, LabHost
 from tests.plugin.conftest import Going, Toy
 
+POD = "pod"
 # What a host runs when it is idle.
 _OWN = ("sshd", "dockerd", "containerd", "containerd-shim", "munged", "slurmctld", "slurmd")
 
@@ -111,6 +113,23 @@ class ClusterToy:
             self.lab.image(host, PYTHON.parent)
         options = [" ".join(self.lab.container_options(PYTHON))]
         self.settings(runtime="docker", image="flagperf-lab:python", container_opt=options, **more)
+
+    def use_pods(self, **more: Any) -> None:
+        """A container with a Python on every host, which the command of ``reach`` reaches over the network."""
+        options = self.lab.container_options(PYTHON)
+        for name in ("/tmp", "/shared"):
+            options += ["-v", f"{name}:{name}"]
+        for host in self.hosts:
+            host.engine.on_network = True
+            host.docker()
+            image = self.lab.image(host, PYTHON.parent)
+            # As a pod has: an address of its own, and a process that reaps what is left.
+            words = ["docker", "run", "-d", "--init", f"--name={POD}", "--network=host", *options, image]
+            host.run([*words, "sleep", "100000"])
+        cluster = f"[cluster]\nhosts = {[f'{host.name}={host.address}' for host in self.hosts]}\n"
+        cluster += f"python = '{PYTHON}'\nreach = 'docker -H tcp://{{host}}:{PORT} exec -i {POD}'\n"
+        (self.root / "flagperf.toml").write_text(cluster)
+        self.set(**{"runtime": "host", **more})
 
 
 def _is_own(cmdline: str) -> bool:
