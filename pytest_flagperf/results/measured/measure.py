@@ -331,7 +331,7 @@ def _outcome(of: StoredRound) -> Outcome:
         ended_ms=of.end.ended_ms if of.end else None,
         failures=failures,
         compared=compared,
-        metrics=(*_metrics(of, joined, points, reports), *_gain(replay, of.first.finished or {})),
+        metrics=(*_metrics(of, joined, points, reports), *_gain(of.plan, replay, of.first.finished or {})),
         profile=_profile(of.plan, of.first)[0],
         replay=replay,
         warnings=tuple(_warnings(of, reports)),
@@ -418,10 +418,10 @@ def _metrics(of: StoredRound, joined: Sequence[RankLog], points: Points, reports
     yield from costs.figures(of.plan, known, rate, ends_at_target=ends_at_target)
 
 
-def _gain(replay: Replay | None, finished: Mapping[str, Any]) -> Iterator[MetricValue]:
-    """Yield how many times as fast as the clean process's the steps of the training were."""
+def _gain(plan: StoredPlan, replay: Replay | None, finished: Mapping[str, Any]) -> Iterator[MetricValue]:
+    """Yield how many times as fast as the clean process's the steps of a training with a vendor's code were."""
     own = number(_mapping(finished.get("step_time")).get("p50"))
-    if replay and replay.step_time and own > 0:
+    if vendor_code.names(plan.fingerprint) and replay and replay.step_time and own > 0:
         how = f"the median time of {replay.steps} in the replay"
         yield MetricValue("vendor_factor", replay.step_time / own, "x", None, f"{how} over that of the measured steps")
 

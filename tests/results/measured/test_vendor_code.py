@@ -22,6 +22,7 @@ from pytest_flagperf.results.measured.replay import Replay
 from pytest_flagperf.results.measured.vendor_code import names, phrase
 from pytest_flagperf.results.tables import columns, store
 from pytest_flagperf.results.verdicts.case_result import CaseResult
+from pytest_flagperf.stored.round_dir import RoundDir
 from pytest_flagperf_page import page
 from tests.helpers.results_help import edit_json, recorded, replay_dir
 from tests.helpers.stored_runs import add_case
@@ -64,7 +65,9 @@ def test_the_gain_of_a_vendors_steps_is_named_with_them(tmp_path: Path) -> None:
     (finished,) = [json.loads(line.partition("] ")[2]) for line in log.read_text().splitlines() if "FINISHED" in line]
     step_s = finished["value"]["step_time"]["p50"]
     outcome = measure(directory)
-    gain = _gain(Replay(step_time=1.314 * step_s), finished["value"])
+    plan, replay = RoundDir(directory).read_plan(), Replay(step_time=1.314 * step_s)
+    gain = _gain(plan, replay, finished["value"])
+    assert [*_gain(replace(plan, fingerprint={}), replay, finished["value"])] == [], "without a vendor's code"
     outcome = replace(outcome, metrics=(*outcome.metrics, *gain))
     named = f"{NAMED} (the vendor's steps: 1.31 times the suite's own)"
     assert CaseResult(outcome.case, (outcome,), {}).vendor_code == named
