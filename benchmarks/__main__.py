@@ -19,7 +19,7 @@ from pathlib import Path
 
 from flagperf_driver.node.sampling.host_counters import facts
 
-from . import collect, logs, many_hosts, preflight, report, rounds, sampler, slurm, step, whole_run
+from . import collect, logs, many_hosts, preflight, report, rounds, sampler, serving, slurm, step, whole_run
 from .section import REPO, Goal, Section, summary
 
 BENCHMARKS: Mapping[str, Callable[[], Section]] = {
@@ -30,6 +30,7 @@ BENCHMARKS: Mapping[str, Callable[[], Section]] = {
     "many_hosts": many_hosts.measure,
     "sampler": sampler.measure,
     "step": step.measure,
+    "serving": serving.measure,
     "collect": collect.measure,
     "logs": logs.measure,
     "report": report.measure,
