@@ -5,14 +5,15 @@
 The configs are those of the suite, and of the suites of other frameworks with the same model; the printed FLOPs are by
 the folder of the configs, too.
 For each scale the program runs one micro-step of the suite's own steps on synthetic data, on the device meta (the
-shapes of tensors without their values) or cpu. It counts only the forward pass, because torch's counter counts the
-weight gradient of a grouped convolution once for each group: a depthwise convolution's backward pass would count as
-hundreds of forward passes.
+shapes of tensors without their values) or cpu (the mean of several micro-steps). It counts only the forward pass,
+because torch's counter counts the weight gradient of a grouped convolution once for each group: a depthwise
+convolution's backward pass would count as hundreds of forward passes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ from tests.suites import children
 from tests.suites.trainers import steps_of
 
 BATCH = 2
+DRAWS = 4
+"""How many batches are counted where the shapes depend on the values."""
 
 
 def context(
@@ -93,13 +96,13 @@ def counted(steps: Any, suite: Path, scale: str, device: str, config: str) -> fl
         context(suite, scale, place, config=config, pack_tokens=False)  # the FLOPs are those of full samples
         for place in ("cpu", device)
     )
-    batch = next(iter(steps.create_train_data(on_host)))
+    batches = [*itertools.islice(steps.create_train_data(on_host), 1 if device == "meta" else DRAWS)]
     with ctx.device:
         model = steps.create_model(ctx).train()
-    samples: int = steps.count_samples(ctx, batch)
-    batch = steps.prepare_batch(ctx, batch)
+    samples: int = sum(steps.count_samples(ctx, batch) for batch in batches)
     with FlopCounterMode(display=False, custom_mapping=GROUPED) as counter, by_definition(), torch.no_grad():
-        steps.calculate_loss(ctx, model, batch)
+        for batch in batches:
+            steps.calculate_loss(ctx, model, steps.prepare_batch(ctx, batch))
     return float(counter.get_total_flops()) / samples
 
 
