@@ -180,9 +180,9 @@ def killing(root: Path, *, all_but_rank: bool) -> Iterator[None]:
                 agent: int = read(file.with_name(STATE))["pid"]
                 kill(agent, signal.SIGSTOP)
                 children = psutil.Process(agent).children() if all_but_rank else []
-                for child in children:
-                    if "FLAGPERF_LOG_DIR" not in child.environ():
-                        kill(child.pid)
+                # Ask before the first kill: the end of the namespaces, whose first process is a child, ends the rank.
+                for doomed in [one.pid for one in children if "FLAGPERF_LOG_DIR" not in one.environ()]:
+                    kill(doomed)
                 kill(agent)
                 return
 
