@@ -53,7 +53,7 @@ def place_of_states(plan: Plan, engine: Engine, folder: Path) -> str:
 @contextmanager
 def with_states(plan: Plan, engine: Engine, folder: Path) -> Iterator[Plan]:
     """Give a training that is repeated a folder for its states, which is removed whatever becomes of the training."""
-    if "states" not in plan.replay:
+    if not plan.saves_states:
         yield plan
         return
     states = place_of_states(plan, engine, folder)

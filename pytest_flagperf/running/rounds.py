@@ -98,12 +98,12 @@ class Rounds:
     def run(self, plan: Plan, number: int, folder: Path) -> Outcome:
         """Run a plan in a folder, or continue the round that still runs there; store the outcome.
 
-        A training that ends early is started again as --restarts allows; if it ends well, a segment of it is repeated
+        A training that ends early is started again as --restarts allows; if it ends well, segments of it are repeated
         if the plan has a replay.
         """
         with replay.with_states(plan, self._engine, folder) as placed:
             outcome = self._run_to_end(placed, number, folder)
-            if "states" in placed.replay and outcome.ended_well:
+            if placed.saves_states and outcome.ended_well:
                 replay.repeat(self._engine, placed, number, folder)
                 outcome = store.measure_round(folder)
         for fault in outcome.struck:

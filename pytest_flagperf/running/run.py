@@ -294,7 +294,7 @@ class Run:
     def _check_replay(self, selected: Selected) -> None:
         """Raise Problems if the clean process of --replay could not read the states of the training."""
         plan = self.plan(selected)
-        if "states" in plan.replay and (problem := self._no_place_of_states(plan)):
+        if plan.saves_states and (problem := self._no_place_of_states(plan)):
             raise Problems([f"{self.settings.as_written('replay')}: {problem}"])
 
     def _check_drill(self, selected: Selected) -> None:

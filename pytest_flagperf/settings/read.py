@@ -280,7 +280,7 @@ def read_settings(command_line: Mapping[str, Any], root: Path, cwd: Path | None 
 
 
 def _defaults_of(engine: str, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values that an installed engine has for options that nobody set."""
+    """Return the values that an installed engine has for options that are not set."""
     from ..hooks import EngineFactory  # other engines need no package
     from ..hooks.plugins import guard, named
 

@@ -253,7 +253,7 @@ class PlanFacts(CaseFacts):
     """All peaks that the vendor declares of the chip, in FLOP/s and B/s, by their keys in vendor.toml."""
     price: Price | None = None
     replay: Mapping[str, Any] = field(default_factory=dict)
-    """As in ``RunCase``: the folder of the states, and the segment that is repeated; empty without a replay."""
+    """As in ``RunCase``: the folder of the states, and the segments that are repeated; empty without a replay."""
     drill: tuple[str, ...] = ()
     """The faults that strike a training to its target, in order."""
     min_goodput: float | None = None
@@ -279,6 +279,11 @@ class PlanFacts(CaseFacts):
     def data_ranks(self) -> int:
         """The number of ranks, or groups of ranks, that read different samples."""
         return self.parallel.data_ranks
+
+    @property
+    def saves_states(self) -> bool:
+        """Whether a training saves states for its replay; the clean process, which reads them, saves none."""
+        return "states" in self.replay and "segments" not in self.replay
 
     @property
     def devices_are_cores(self) -> bool:

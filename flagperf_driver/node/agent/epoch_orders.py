@@ -27,8 +27,7 @@ class EpochOrders:
         """The orders by their epochs."""
         pipe = folder.path / layout.ORDERS_ASKED
         for path in (pipe, folder.path / layout.ORDER):
-            with suppress(FileNotFoundError):
-                path.unlink()
+            path.unlink(missing_ok=True)
         os.mkfifo(pipe, 0o600)
         # This process also writes, so that the pipe never ends.
         self.pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -55,12 +55,11 @@ class Ranks:
         self._started: dict[int, StartedRank] = {}
         self._ending: Mapping[int, str] | None = None
         self._timeouts = rank_health.Timeouts(orders.init_s, orders.hang_s)
-        self._state_requests: StateRequests | None = None
-        self._epoch_orders: EpochOrders | None = None
+        self._for_replay: tuple[StateRequests, EpochOrders] | None = None
         if orders.order_secret is not None:
-            self._state_requests = StateRequests(self._folder.path)
-            self._epoch_orders = EpochOrders(self._folder, orders.order_secret, self._has_begun)
-            messages.watch(self._epoch_orders.pipe, self._epoch_orders.read)
+            epochs = EpochOrders(self._folder, orders.order_secret, self._has_begun)
+            messages.watch(epochs.pipe, epochs.read)
+            self._for_replay = StateRequests(self._folder.path), epochs
         self._timer = Timer()
         self._timer.every(_TICK_S, lambda _: self._read_logs())
         self._timer.every(_HEARTBEAT_S, self._check_heartbeats)
@@ -98,9 +97,9 @@ class Ranks:
         for rank, report in sorted(ended, key=_fault_order):
             self._report_end(rank, report["code"], report["memory"])
         self._timer.run_due_calls()
-        if self._state_requests and self._epoch_orders and self._ending is None:
-            self._state_requests.process()
-            self._epoch_orders.process()
+        if self._for_replay and self._ending is None:
+            for part in self._for_replay:
+                part.process()
         self._finish_if_over()
 
     def end(self, reason: str) -> None:
@@ -135,8 +134,9 @@ class Ranks:
             self._read_logs(to_the_end=True)
             ranks = {str(rank): followed.milestones.to_json() for rank, followed in self._followed.items()}
             seen = {"schema": SCHEMA, "ranks": ranks, "not_confined": self._not_confined}
-            if self._state_requests and self._epoch_orders:
-                seen["states"] = {**self._state_requests.to_json(), "orders": self._epoch_orders.given}
+            if self._for_replay:
+                states, epochs = self._for_replay
+                seen["states"] = {**states.to_json(), "orders": epochs.given}
             self._folder.write(layout.MILESTONE_TIMES, json.dumps(seen) + "\n")
 
     # -- what the starter reports --------------------------------------------------------------------------

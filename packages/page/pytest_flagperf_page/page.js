@@ -132,7 +132,7 @@
     const off = hidden.get(figure) || new Set();
     let number = 0;
     const series = chart.lines.map((line) => {
-      const two = !line.dashed && line.y.filter((value) => value != null).length <= 2; // two points are no curve
+      const two = !line.dashed && line.y.filter((value) => value != null).length <= 2; // too few for a curve
       const points = two || Boolean(chart.labels);
       const place = names ? names.indexOf(line.name) : line.dashed ? number - 1 : number++;
       return {

@@ -286,6 +286,7 @@ class RoundOrders:
     ) -> dict[str, Any]:
         plan, options = self.plan, self.options
         deadlines = {name: plan.config.get(name) for name in ("init_timeout_s", "hang_timeout_s", "round_timeout_s")}
+        folders = plan.config.get("checkpoint_dir"), plan.config.get("weights_dir"), plan.replay.get("states")
         return {
             "op": "start",
             "log": task_log(plan.case.framework_name),
@@ -296,11 +297,8 @@ class RoundOrders:
             "clear_caches": options.clear_caches,
             "show": self.agents.is_noted and has_subscriber("log"),  # send every line of the ranks' logs
             "vendor_code": any(addition.runs_code for addition in plan.additions),
-            "order_secret": self._order_secret if agent.noderank == 0 else None,
-            "writable": [
-                *filter(None, map(plan.config.get, ("checkpoint_dir", "weights_dir"))),
-                *filter(None, [plan.replay.get("states")]),
-            ],
+            "order_secret": self._order_secret if plan.saves_states and agent.noderank == 0 else None,
+            "writable": [*filter(None, folders)],
             "hidden": list(options.hidden),
             **deadlines,
             "grace_s": GRACE_S,
@@ -309,13 +307,11 @@ class RoundOrders:
         }
 
     @property
-    def _order_secret(self) -> int | None:
+    def _order_secret(self) -> int:
         """Return the secret that the order of the data follows from, the same for each start of a training.
 
-        None without a replay. Only this process and the agent of the first host know it.
+        Only this process and the agent of the first host know it.
         """
-        if "states" not in self.plan.replay or "segments" in self.plan.replay:
-            return None
         return int.from_bytes(sha256(_SECRET + self.identity["training"].encode()).digest(), "little")
 
     def case_json(self, code_root: str) -> dict[str, Any]:

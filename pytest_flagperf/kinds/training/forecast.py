@@ -63,7 +63,7 @@ def _converged(plan: Plan, stored_runs: StoredRuns, results: Iterable[Published]
 
 def replay(plan: Plan) -> Iterator[str]:
     """Yield the line of --plan about the replay: what its states need, and its time."""
-    if "states" in plan.replay:
+    if plan.saves_states:
         parts = [size for part, size in plan.memory.items() if part in ("weights", "optimizer")]
         ranks = plan.shape.cards // Parallel.of(plan.config.get("parallel", DDP), plan.shape.cards).replicate
         size = f" of {quantity(sum(parts) * ranks, 'bytes')}" if parts else ""

@@ -306,7 +306,7 @@ def _compared_ranks(of: StoredRound) -> list[tuple[RankLocation, RankFigures]]:
                 clock_set_s=clocks[place.rank],
                 stood_still_s=stood_still_s,
                 left_out=plan.left_out,
-                saves_states="states" in plan.replay,
+                saves_states=plan.saves_states,
                 counted=sampled.counted(of.samples, of.training) if place is first else (),
                 chain=of.chain if place is first else None,
             ),

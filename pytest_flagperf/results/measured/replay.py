@@ -73,7 +73,7 @@ class Replay:
 
 def read(round_dir: Path, plan: StoredPlan) -> Replay | None:
     """Return what the replay of a round found; None if the plan has no replay, or is that of a replay itself."""
-    if "states" not in plan.replay or "segments" in plan.replay:
+    if not plan.saves_states:
         return None
     folder = round_dir.with_name(layout.replay_folder(round_dir.name))
     try:
