@@ -22,13 +22,11 @@ from tests.helpers.stored_runs import INFO, Change, add_case, cases_of, dated, f
 SAME = {"suite_code": "s1", "driver_code": "d1"}
 
 
-def test_like_runs_are_compared_and_nothing_regressed(tmp_path: Path, capsys: Capture) -> None:
-    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
-    new = run_of(tmp_path / "new", rounds=faster(0.98, 0.97, 0.99))
-    out = output_of(capsys, "compare", old, new)
-    assert "no regression; a change below 5.0 % cannot be seen (p_whole of toy:pytorch:" in " ".join(out.split())
-    assert "-2.0 %" in out
-    assert max(map(len, out.splitlines()[1:])) <= 80
+def compared(tmp_path: Path, capsys: Capture, old: Path, new: Path, code: int = 0) -> tuple[str, str, str]:
+    """Compare two runs; return the output as one line, the comment and the page."""
+    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
+    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", page, code=code)
+    return " ".join(out.split()), comment.read_text(), page.read_text()
 
 
 def test_a_regression_beyond_the_threshold_is_exit_code_1(tmp_path: Path, capsys: Capture) -> None:
@@ -52,10 +50,9 @@ def test_an_invalid_round_decides_nothing_and_is_named(tmp_path: Path, capsys: C
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
     good, slow = faster(1.0), faster(0.46, 0.46)
     new = run_of(tmp_path / "new", rounds=[*good, *map(invalid, slow)])
-    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
-    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", page)
+    out, *written = compared(tmp_path, capsys, old, new)
     assert "toy:pytorch:CPU:1:1:3 (valid rounds: 3 -> 1)" in out
-    for text in (" ".join(out.split()), comment.read_text(), page.read_text()):
+    for text in (out, *written):
         assert "new: round 2 is invalid and decides nothing: localhost: a rank waited for a core in 49 %" in text
         assert "round 1 is invalid" not in text
     valid = run_of(tmp_path / "valid", rounds=slow)
@@ -67,30 +64,28 @@ def test_a_case_without_a_valid_round_is_not_judged(tmp_path: Path, capsys: Capt
     for name in ("old", "new"):
         slow = faster(0.46, 0.46)
         add_case(tmp_path / name, "converged_1x2", [*map(invalid, slow)] if name == side else slow)
-    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
-    for name in ("old", "new"):
-        finish(tmp_path / name)
-    out = output_of(
-        capsys, "compare", tmp_path / "old", tmp_path / "new", "--markdown", comment, "--html", page, code=2
-    )
-    assert out.splitlines()[-1] == "no case was judged"
+    old, new = (finish(tmp_path / name) for name in ("old", "new"))
+    out, *written = compared(tmp_path, capsys, old, new, code=2)
+    assert out.endswith(" no case was judged")
     assert f"warning: toy:pytorch:CPU:1:2:2: not judged: no valid round in {side}" in out
-    for text in (comment.read_text(), page.read_text()):
+    for text in written:
         assert f"{side}: round 2 is invalid and decides nothing: localhost: a rank waited" in text
         assert "o case was judged" in text
         assert "not judged" in text
         assert "no regression" not in text.lower()
-    for name in ("old", "new"):
-        add_case(tmp_path / name, "converged_1x1", faster(1.0))
-        finish(tmp_path / name)
-    assert output_of(capsys, "compare", tmp_path / "old", tmp_path / "new", code=2).endswith("; 1 case not judged\n")
+    for run in (old, new):
+        add_case(run, "converged_1x1", faster(1.0))
+        finish(run)
+    assert output_of(capsys, "compare", old, new, code=2).endswith("; 1 case not judged\n")
 
 
 def test_a_change_within_the_noise_is_no_regression(tmp_path: Path, capsys: Capture) -> None:
     """8 % slower, of rounds that differ by 10 % themselves."""
     old = run_of(tmp_path / "old", rounds=faster(0.9, 1.0, 1.1))
     new = run_of(tmp_path / "new", rounds=faster(0.82, 0.92, 1.02))
-    assert "no regression; a change below 36.7 % cannot be seen (p_train of" in output_of(capsys, "compare", old, new)
+    out = output_of(capsys, "compare", old, new)
+    assert "no regression; a change below 36.7 % cannot be seen (p_train of" in out
+    assert max(map(len, out.splitlines()[1:])) <= 80
     worse = run_of(tmp_path / "worse", rounds=faster(0.44, 0.5, 0.56))
     assert "(its noise of the rounds alone)" in output_of(capsys, "compare", old, worse, code=1)
 
@@ -197,9 +192,7 @@ def test_one_failed_round_is_a_regression_with_its_reason(tmp_path: Path, capsys
         tmp_path / "new",
         rounds=[invalid(good), lambda one: replace(killed(one), state="failed", failures=(fault,), metrics=())],
     )
-    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
-    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", page, code=1)
-    for text in (" ".join(out.split()), comment.read_text(), page.read_text()):
+    for text in compared(tmp_path, capsys, old, new, code=1):
         assert f"1 of 2 rounds failed, 0 of 2 did before: {fault.sentence}" in text
         assert f"new: round 2 failed: {fault.sentence}" in text
         assert "1 of 1 case regressed" in text
@@ -217,22 +210,20 @@ def test_what_was_interrupted_is_not_judged(tmp_path: Path, capsys: Capture) -> 
     add_case(old, "converged_1x1", model="later")
     finish(old)
     finish(new, replace(INFO, exit_status=2))
-    out = " ".join(output_of(capsys, "compare", old, new, "--markdown", tmp_path / "comment.md", code=2).split())
+    out, comment, _ = compared(tmp_path, capsys, old, new, code=2)
     assert "no regression; " in out
     assert out.endswith("; 2 cases not judged")
     assert "interrupted: new: round 2 was interrupted and decides nothing" in out
     assert "not judged: no valid round in new, which was interrupted" in out
     assert "later:pytorch:CPU:1:1:1: not judged: new was interrupted and does not have the case" in out
-    assert "round 2 was interrupted" in (tmp_path / "comment.md").read_text()
+    assert "round 2 was interrupted" in comment
     assert "missing: " in output_of(capsys, "compare", old, finish(new), code=1), "the control: it ended by itself"
 
 
 def test_a_metric_that_chance_changes_by_more_than_half_is_not_judged(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old", rounds=faster(0.6, 1.0, 1.4))
     new = run_of(tmp_path / "new", rounds=faster(0.5, 0.9, 1.3))
-    comment, page = tmp_path / "comment.md", tmp_path / "page.html"
-    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", page, code=2)
-    for text in (" ".join(out.split()), comment.read_text(), page.read_text()):
+    for text in compared(tmp_path, capsys, old, new, code=2):
         assert "o case was judged; 1 case too noisy to judge" in text
         assert "no regression" not in text.lower()
         assert "and chance alone reaches 1" in text
@@ -286,6 +277,9 @@ def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys
         "Training loss", "top1 and its target", "Throughput, all cards",
     }  # fmt: skip
     assert "https://" not in page.split("</style>", 1)[1].split("<script>", 1)[0]
+    curves = re.findall(r'<svg class="small apart".*?</svg>', page)
+    assert [curve.count("<polyline") for curve in curves] == [2, 2], "of both runs: of the metric and the throughput"
+    assert page.count('<div class="stacked">') == 2, "where the time of each run went"
 
 
 def test_a_page_of_runs_without_a_success_is_written(tmp_path: Path, capsys: Capture) -> None:
@@ -318,19 +312,9 @@ def test_the_change_of_the_level_is_named_with_its_run_and_commit(tmp_path: Path
         "p_core: 20.0 % lower from run20261111 (commit 000000000000) on; the run before is run20261110 (commit "
         "000000000000)"
     )
-    page, comment = tmp_path / "compared.html", tmp_path / "comment.md"
-    out = output_of(capsys, "compare", runs[0], runs[-1], "--html", page, "--markdown", comment, code=1)
-    assert sentence in " ".join(out.split())
-    assert f'<span class="advice">{sentence}</span>' in page.read_text(), "beside the regression"
-    assert sentence in comment.read_text()
-    assert "16 runs like this one" in page.read_text(), "also the stored runs between"
+    out, comment, page = compared(tmp_path, capsys, runs[0], runs[-1], code=1)
+    assert sentence in out
+    assert sentence in comment
+    assert f'<span class="advice">{sentence}</span>' in page, "beside the regression"
+    assert "16 runs like this one" in page, "also the stored runs between"
     assert sentence not in " ".join(output_of(capsys, "compare", runs[0], runs[9]).split()), "before the change"
-
-
-def test_the_curves_of_both_runs_are_laid_over_each_other_in_the_overview(tmp_path: Path, capsys: Capture) -> None:
-    old, new = (run_of(tmp_path / name, rounds=faster(factor)) for name, factor in (("old", 1.0), ("new", 0.9)))
-    output_of(capsys, "compare", old, new, "--html", tmp_path / "compared.html", code=1)
-    text = (tmp_path / "compared.html").read_text()
-    curves = re.findall(r'<svg class="small apart".*?</svg>', text)
-    assert [curve.count("<polyline") for curve in curves] == [2, 2], "of the metric and the throughput"
-    assert text.count('<div class="stacked">') == 2, "where the time of each run went"
