@@ -161,42 +161,37 @@ def by_newest_rules(run: Path) -> bool:
     return accepted(file, case.ruleset)
 
 
-def test_mlperfs_closed_rules_hold_the_suites_hyper_parameters(tmp_path: Path) -> None:
+FIXED = {"beta1": 0.8, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0, "max_grad_norm": 2.0}
+LLAMA_FIXED = {**FIXED, "lr_decay": 1000, "lr_schedule": "linear", "optimizer": "adam", "max_seq_length": 4096}
+FREE = {"gradient_accumulation_steps": 3, "learning_rate": 1e-3}
+OFTEN = 262_144 // (8 * 8)
+"""Between two evaluations of flux1, with the batch of one card."""
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "own", "free", "fixed", "also_refused"),
+    [
+        ("llama31_8b", 3.3, {}, {"train_batch_size": 4, "lr_warmup": 170}, LLAMA_FIXED, {"max_steps": 1000}),
+        (
+            "flux1", 0.586, {"eval_steps": OFTEN}, {"eval_steps": math.ceil(262_144 / (8 * 3)), "lr_warmup": 800},
+            {**FIXED, "epsilon": 1e-5}, {"optimizer": "adam", "eval_steps": OFTEN - 1},
+        ),
+    ],
+)  # fmt: skip
+def test_mlperfs_closed_rules_hold_the_suites_hyper_parameters(
+    tmp_path: Path, model: str, target: float, own: Json, free: Json, fixed: Json, also_refused: Json
+) -> None:
     def checked(name: str, **changes: Any) -> bool:
-        return by_newest_rules(closed_round(tmp_path / name / "run", **changes))
+        return by_newest_rules(closed_round(tmp_path / name / "run", model, target, **{**own, **changes}))
 
     assert checked("own")
-    samples = last(next((tmp_path / "own/to/results").rglob("*.txt")), "run_stop")["metadata"]["samples_count"]
-    assert samples == recorded("converged_1x1").work.samples, "sequences, not tokens"
-    assert checked("free", train_batch_size=4, gradient_accumulation_steps=3, learning_rate=1e-3, lr_warmup=170)
-    fixed = {"beta1": 0.8, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0, "max_grad_norm": 2.0}
-    schedule = {"lr_decay": 1000, "lr_schedule": "linear", "optimizer": "adam"}
-    changes = {**fixed, **schedule, "max_seq_length": 4096}
-    for key, value in {**changes, "max_steps": 1000}.items():
+    last_line = last(next((tmp_path / "own/to/results").rglob("*.txt")), "run_stop")
+    assert last_line["metadata"]["samples_count"] == recorded("converged_1x1").work.samples, "sequences, not tokens"
+    assert checked("free", **FREE, **free)
+    for key, value in {**fixed, **also_refused}.items():
         assert not checked(key, **{key: value}), key
     with pytest.raises(Problems) as caught:
-        planned("H100", Shape(1, 8), settings=[f"{key}={value}" for key, value in changes.items()])
-    assert len(caught.value.problems) == len(changes), "the suite itself refuses each of them"
-
-
-def test_mlperfs_closed_rules_hold_flux1s_hyper_parameters(tmp_path: Path) -> None:
-    often = 262_144 // (8 * 8)  # the batch of one card
-
-    def checked(name: str, **changes: object) -> bool:
-        settings = {"eval_steps": often, **changes}
-        return by_newest_rules(closed_round(tmp_path / name / "run", "flux1", 0.586, **settings))
-
-    assert checked("own")
-    free = {"gradient_accumulation_steps": 3, "learning_rate": 2.5e-4, "lr_warmup": 800}
-    assert checked("free", **free, eval_steps=math.ceil(262_144 / (8 * 3)))
-    assert not checked("rounded down", **free, eval_steps=262_144 // (8 * 3))
-    fixed = {"beta1": 0.8, "beta2": 0.999, "epsilon": 1e-5, "weight_decay": 0.0, "max_grad_norm": 2.0}
-    changes = {**fixed, "optimizer": "adam", "eval_steps": often // 2}
-    for key, value in changes.items():
-        assert not checked(key, **{key: value}), key
-    settings = [f"{key}={value}" for key, value in fixed.items()]
-    with pytest.raises(Problems) as caught:
-        planned("H100", Shape(1, 8), settings=settings, model="flux1")
+        planned("H100", Shape(1, 8), settings=[f"{key}={value}" for key, value in fixed.items()], model=model)
     assert len(caught.value.problems) == len(fixed), "the suite itself refuses each of them"
 
 
@@ -223,39 +218,30 @@ def configs_of(suite: Suite) -> Iterator[tuple[Case, Mapping[str, Any], int]]:
         )
 
 
-def test_flux1s_reference_and_configs_are_mlperfs_convergence_points() -> None:
-    suite, by_batch, made = reference_of("flux1")
+@pytest.mark.parametrize(
+    ("model", "size", "reached_in", "warmup", "eval_samples"),
+    [
+        ("flux1", 1, "samples to converge", "opt_learning_rate_warmup_steps", 262_144),
+        ("llama31_8b", 8192, "Epochs to converge", "opt_learning_rate_warmup_samples", 12_288),
+        ("gpt_oss_20b", 8192, "Epochs to converge", "opt_learning_rate_warmup_samples", 12_288),
+    ],
+)
+def test_the_reference_and_the_configs_are_mlperfs_convergence_points(
+    model: str, size: int, reached_in: str, warmup: str, eval_samples: int
+) -> None:
+    suite, by_batch, made = reference_of(model)
     readme = (suite.path / "README.md").read_text()
     for batch, each in by_batch.items():
-        bound, reached = made.earliest(batch) or 0, each["samples to converge"]
-        assert 0.8 * min(reached) < bound < min(reached)
-        row = f"{min(reached):,} to {max(reached):,} | {math.ceil(bound):,} |"
-        assert f"| {each['Hyperparams']['opt_learning_rate_warmup_steps']:,} | {row}" in readme, batch
-    for case, config, batch in configs_of(suite):
-        rates = by_batch[batch]["Hyperparams"]
-        assert config["learning_rate"] == rates["opt_base_learning_rate"], case
-        assert config["lr_warmup"] == rates["opt_learning_rate_warmup_steps"], case
-        assert config["eval_steps"] * batch == 262_144, case
-
-
-@pytest.mark.parametrize("model", ["llama31_8b", "gpt_oss_20b"])
-def test_the_reference_and_the_configs_are_mlperfs_convergence_points(model: str) -> None:
-    from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker  # imports scipy: for this test only
-
-    suite, by_batch, made = reference_of(model)
-    readme, benchmark = (suite.path / "README.md").read_text(), benchmark_of(model, SUITES)
-    for name, each in RCP_Checker("training", benchmark.ruleset, benchmark.name, verbose=False).rcp_data.items():
-        bound = (made.earliest(each["BS"]) or 0) / 8192
-        quickest = min(each["Epochs to converge"])
+        bound, reached = (made.earliest(batch) or 0) / size, each[reached_in]
         # MLPerf bounds the mean of ten rounds, the verdict a single round.
-        assert 0.8 * quickest < bound < min(quickest, each["Min Epochs"]), name
-        row = f"{quickest:,} to {max(each['Epochs to converge']):,} | {math.ceil(bound):,} |"
-        assert f"| {each['Hyperparams']['opt_learning_rate_warmup_samples']:,} | {row}" in readme, name
+        assert 0.8 * min(reached) < bound < min(reached), batch
+        row = f"{min(reached):,} to {max(reached):,} | {math.ceil(bound):,} |"
+        assert f"| {each['Hyperparams'][warmup]:,} | {row}" in readme, batch
     for case, config, batch in configs_of(suite):
         rates = by_batch[batch]["Hyperparams"]
         assert config["learning_rate"] == rates["opt_base_learning_rate"], case
-        assert config["lr_warmup"] * batch == rates["opt_learning_rate_warmup_samples"], case
-        assert config["eval_steps"] * batch == 12_288, case
+        assert config["lr_warmup"] * (1 if model == "flux1" else batch) == rates[warmup], case
+        assert config["eval_steps"] * batch == eval_samples, case
 
 
 @pytest.mark.integration
