@@ -28,6 +28,9 @@ def test_rounds_are_like_unless_their_machines_differ_and_unknown_fields_do_not_
     assert notes(outcome(RAN_ON), other) == ["os: Linux 12 -> Linux 13"]
     assert outcome_differences(outcome(), outcome(RAN_ON)) == []
     assert notes(outcome(), outcome(RAN_ON)) == ["the machine of the old run is unknown"]
+    less = outcome({name: value for name, value in RAN_ON.items() if name != "kernel"})
+    assert notes(less, outcome(RAN_ON)) == ["unknown for the old run: kernel"]
+    assert notes(outcome(RAN_ON), less) == ["unknown for the new run: kernel"]
     old = {"key": "a", "precision": "fp32"}
     assert fingerprint_differences(old, {"key": "b", "precision": "fp32", "data": "d1"}) == []
     assert fingerprint_differences(old, {"key": "b", "precision": "bf16", "data": "d1"}) == ["precision: fp32 -> bf16"]

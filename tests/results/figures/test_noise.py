@@ -84,21 +84,6 @@ def test_a_step_or_a_drift_in_the_past_is_hardly_noise(after: Callable[[int], fl
     assert statistics.median(plain) > 0.05, "the standard deviation would take it for noise"
 
 
-@pytest.mark.parametrize(
-    ("direction", "value", "expected"),
-    [
-        ("higher", 80.0, WORSE),
-        ("lower", 80.0, BETTER),
-        ("higher", 120.0, BETTER),
-        ("lower", 120.0, WORSE),
-        (None, 120.0, CHANGED),
-        ("higher", 100.4, WITHIN),
-    ],
-)
-def test_which_way_is_worse(direction: str | None, value: float, expected: str) -> None:
-    assert word([100.0] * 3, [value] * 3, QUIET, direction) == expected
-
-
 def test_small_changes_count_for_nothing_and_fewer_rounds_are_less_sure() -> None:
     same = [[100.0]] * 8
     assert word([100.0], [99.5], same) == WITHIN

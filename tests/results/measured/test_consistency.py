@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.sampled import Counted
 from pytest_flagperf.results.verdicts import failed, speedup
 from pytest_flagperf.results.verdicts.speedup import OneCard
-from tests.helpers.recording import CONFIG, START_MS, Entry, Json, Sampling, Training, write
+from tests.helpers.recording import START_MS, Entry, Json, Sampling, Training, write
 from tests.helpers.results_help import edit_json
 
 # Two cards, 200 steps of 64 samples in 20 ms, four evaluations of 0.5 s: it trains for 6 s, after 3 s.
@@ -226,35 +225,3 @@ def test_a_host_lost_in_an_evaluation_is_no_contradiction(tmp_path: Path, model_
     silence = {"host": "localhost", "from_ms": START_MS + 4000, "until_ms": START_MS + 8000}
     edit_json(round_dir / "round.json", silences=[silence])
     assert contradicted(measure(round_dir)) == wrong
-
-
-def test_what_a_checkpoint_brought_is_taken_off(tmp_path: Path) -> None:
-    """A training that goes on from step 100 counts it all, and its log has the rest."""
-    earlier = {
-        "step": 100, "samples": 6400, "train_time": 50.0, "eval_time": 10.0, "compute_time": 38.0,
-        "input_wait_time": 2.0,
-    }  # fmt: skip
-
-    def edit(_: int, found: list[Entry]) -> list[Entry]:
-        def later(its: Json) -> Json:
-            return {**its, **{name: its[name] + earlier[name] for name in ("step", "samples") if name in its}}
-
-        return [(at, event, later(its) if event != events.FINISHED else its) for at, event, its in found]
-
-    def end(its: Json) -> Json:
-        added = {
-            "raw_train_time": 50.0, "train_no_eval_time": 40.0, "pure_training_computing_time": 38.0,
-            "input_wait_time": 2.0, "eval_time": 10.0, "steps": 100, "samples": 6400,
-        }  # fmt: skip
-        whole = {**its, **{name: its[name] + more for name, more in added.items()}, "resumed": earlier}
-        rates = {"p_whole": whole["samples"] / whole["raw_train_time"], "p_train": whole["samples"] / 44.0}
-        return {**whole, **rates}
-
-    config: dict[str, Any] = {**CONFIG, "checkpoint_dir": "/checkpoints"}
-    training = replace(GOOD, edit=edit, finished=end, plan_fields={"config": config})
-    outcome = measure(write(training, tmp_path / "round1"))
-    assert contradicted(outcome) == set()
-    assert outcome.quality.reached is not None
-    assert outcome.value("time_to_target") == pytest.approx(50.0 + outcome.quality.reached.time)
-    # Who has no checkpoints went on from none.
-    assert "train_time_seen" in contradicted(measure(write(replace(training, plan_fields={}), tmp_path / "round2")))

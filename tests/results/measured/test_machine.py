@@ -142,18 +142,3 @@ def test_hosts_that_agree_are_reported_once_and_others_are_named(tmp_path: Path)
     assert found["cpu"] == "h1: A processor, h2: Another"
     write(Training("a"), tmp_path)
     assert machine.facts(tmp_path, RoundDir(tmp_path).read_plan()) == {}
-
-
-def test_large_differences_count_and_small_or_unknown_ones_are_reported() -> None:
-    old = {"driver": "550", "kernel": "6.1", "os": "Linux 11", "cpu": "A", "variables": "none"}
-    new = {"driver": "560", "kernel": "6.1", "os": "Linux 12", "firmware": "9", "variables": "MKL_A=1"}
-    assert machine.differences(old, new) == ["driver: 550 -> 560"]
-    assert machine.notes(old, new) == [
-        "os: Linux 11 -> Linux 12",
-        "variables: none -> MKL_A=1",
-        "unknown for the old run: firmware",
-        "unknown for the new run: cpu",
-    ]
-    assert machine.differences({}, new) == machine.differences(old, {}) == []
-    assert machine.notes({}, new) == ["the machine of the old run is unknown"]
-    assert machine.notes({}, {}) == []

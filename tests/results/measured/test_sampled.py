@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,74 +183,56 @@ def test_the_clocks_and_what_held_them_back(round_dir: Path) -> None:
     assert outcome.value("device_throttled") == pytest.approx(2 / 7)
 
 
-class Clock:
-    """A host's time, as the replay's."""
-
-    now = float(START)
-
-    def time(self) -> float:
-        return self.now
-
-    monotonic = time
-
-
-def processors_sampled(round_dir: Path, monkeypatch: pytest.MonkeyPatch, watts: Callable[[float], float]) -> Notes:
-    """The sampler's own files of a host whose counter wraps around each 300 J, read every second."""
-    root, clock, notes = round_dir / "root", Clock(), Notes()
-    zone = root / "sys/class/powercap/intel-rapl:0"
-    zone.mkdir(parents=True)
-    (zone / "name").write_text("package-0")
-    (zone / "max_energy_range_uj").write_text("300000000")
-    for module in (host_counters, sampler):
-        monkeypatch.setattr(module, "time", clock)
-    (zone / "energy_uj").write_text("250000000")
-    orders = SamplerOrders({"folder": str(round_dir / "localhost_noderank0")})
-    one = sampler.HostSampler(orders, notes, power.NodePower(notes, str(root), processors_first=True))
-    joules = 250.0
-    for tick in range(13):
-        (zone / "energy_uj").write_text(str(int(joules % 300 * 1e6)))
-        one.sample(tick)
-        clock.now += 1
-        joules += watts(clock.now - START - 0.5)
-    one.flush()
-    (round_dir / "localhost_noderank0/monitors.json").write_text(json.dumps(notes.report()))
-    return notes
-
-
-def test_the_processors_energy_is_that_of_their_counters(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    notes = processors_sampled(round_dir, monkeypatch, lambda when: 200.0 if 3 <= when <= 9 else 20.0)
-    outcome = measure(round_dir)
-    energy = metric(outcome, "host_energy")
-    assert energy.value == pytest.approx(6 * 200, rel=1e-3)
-    assert outcome.value("host_energy_covered") == pytest.approx(1.0)
-    assert outcome.value("host_energy_per_sample") == pytest.approx(6 * 200 / SAMPLES, rel=1e-3)
-    assert energy.how.endswith("the processors' own counters, from TRAIN_START to TRAIN_END, read from RAPL: processors"
-                               ", not the whole host")  # fmt: skip
-    assert "RAPL: processors, not the whole host" in metric(outcome, "host_power").how
-    assert not [text for text in notes.report()["missing"] if text.startswith("power")]
-
-
-def test_counters_without_permission_are_one_sentence(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = power._number
-
-    def refused(path: str) -> float:
-        if path.endswith("energy_uj"):
-            raise PermissionError(13, "Permission denied")
-        return real(path)
-
-    monkeypatch.setattr(power, "_number", refused)
-    notes = processors_sampled(round_dir, monkeypatch, lambda _: 200.0)
-    outcome = measure(round_dir)
-    assert outcome.value("host_memory") is not None
-    assert outcome.metric("host_energy") is outcome.metric("host_power") is None
-    (message,) = [text for text in notes.report()["missing"] if text.startswith("power")]
-    assert "energy_uj is readable by root only" in message
-
-
 def host_sampled(round_dir: Path, rows: Iterable[tuple[float, float, float]]) -> None:
     lines = [",".join(host_counters.COLUMNS)]
     lines += [f"{START + when},{cpu},0.5,,,,,,,{watts}," for when, cpu, watts in rows]
     (round_dir / "localhost_noderank0" / "host.series.csv").write_text("\n".join(lines) + "\n")
+
+
+def rapl_zone(root: Path) -> Path:
+    zone = root / "sys/class/powercap/intel-rapl:0"
+    zone.mkdir(parents=True)
+    (zone / "name").write_text("package-0")
+    return zone
+
+
+def test_the_processors_energy_is_that_of_their_counters(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler's own files of a counter of 200 W that is read every second."""
+    folder, notes, clock = round_dir / "localhost_noderank0", Notes(), SimpleNamespace(now=float(START))
+    clock.time = clock.monotonic = lambda: clock.now
+    for module in (host_counters, sampler):
+        monkeypatch.setattr(module, "time", clock)
+    zone = rapl_zone(round_dir)
+    (zone / "max_energy_range_uj").write_text("1000000000000")
+    (zone / "energy_uj").write_text("0")
+    source = power.NodePower(notes, str(round_dir), processors_first=True)
+    one = sampler.HostSampler(SamplerOrders({"folder": str(folder)}), notes, source)
+    for tick in range(13):
+        (zone / "energy_uj").write_text(str(200_000_000 * tick))
+        one.sample(tick)
+        clock.now += 1
+    one.flush()
+    (folder / "monitors.json").write_text(json.dumps(notes.report()))
+    outcome = measure(round_dir)
+    energy = metric(outcome, "host_energy")
+    assert energy.value == pytest.approx(6 * 200)
+    assert outcome.value("host_energy_covered") == pytest.approx(1.0)
+    assert outcome.value("host_energy_per_sample") == pytest.approx(6 * 200 / SAMPLES)
+    assert energy.how.endswith("the processors' own counters, from TRAIN_START to TRAIN_END, read from RAPL: processors"
+                               ", not the whole host")  # fmt: skip
+    assert "RAPL: processors, not the whole host" in metric(outcome, "host_power").how
+
+
+def test_counters_without_permission_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: str) -> float:
+        raise PermissionError(13, "Permission denied")
+
+    rapl_zone(tmp_path)
+    monkeypatch.setattr(power, "_number", refused)
+    notes = Notes()
+    power.NodePower(notes, str(tmp_path))
+    (message,) = notes.report()["missing"]
+    assert "energy_uj is readable by root only" in message
 
 
 def test_the_hosts_cpu_memory_power_and_energy(round_dir: Path) -> None:

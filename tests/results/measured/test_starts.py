@@ -139,8 +139,20 @@ def test_tries_of_another_training_and_a_training_without_checkpoints_have_no_st
     other = measured(tmp_path / "other", continued(KEPT), replace(FIRST, plan_fields={**FIELDS, "training": "run2 b"}))
     without = measured(tmp_path / "without", replace(WHOLE, plan_fields={**FIELDS, "config": CONFIG}))
     assert other.starts == without.starts == ()
+    assert other.quality.reached is not None
+    assert other.value("time_to_target") == pytest.approx(KEPT_S + other.quality.reached.time)
     assert without.value("goodput") is without.value("restarts") is None
     assert without.validity_warnings == ()
+
+
+@pytest.mark.parametrize(("config", "fails"), [(FIELDS["config"], False), (CONFIG, True)])
+def test_what_a_checkpoint_brought_is_taken_off_where_there_are_checkpoints(
+    tmp_path: Path, config: object, fails: bool
+) -> None:
+    second = replace(continued(KEPT), token="0f1e", plan_fields={"config": config})
+    sentences = [failure.sentence for failure in measure(write(second, tmp_path / "round1")).failures]
+    assert any("(pair train_time_seen)" in sentence for sentence in sentences) == fails
+    assert fails or sentences == []
 
 
 @pytest.mark.parametrize(
