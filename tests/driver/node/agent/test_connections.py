@@ -343,16 +343,6 @@ def test_the_logs_are_fetched_in_chunks(lab: Lab) -> None:
     lab.end()
 
 
-def test_a_new_agent_sends_the_logs_of_an_earlier_one(lab: Lab) -> None:
-    (lab.log_dir / "rank0.out.log").write_text("left")
-    lab.hello()
-    with fetch(lab) as tar:
-        assert tar.getnames() == ["rank0.out.log"]
-    lab.send({"op": "leave", "remove": True})
-    lab.end()
-    assert not lab.log_dir.exists()
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A log folder on a disk of 1 MiB."""
