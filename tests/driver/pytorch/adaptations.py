@@ -38,11 +38,6 @@ BAD = {
     "no loss": "def calculate_loss(ctx, model, batch):\n    model(batch['values'])\n",
 }
 
-META = {
-    "modules": GOOD["modules"],
-}
-"""Steps of a vendor for a model that is created on the meta device."""
-
 
 class Declared(Classifier):  # type: ignore[misc]
     """The toy with the declarations of a model on the meta device."""
@@ -83,33 +78,23 @@ class Adapted:
         finally:
             torch.set_autocast_enabled("cpu", False)  # some adapters enable it
 
-    def error(self, name: str, text: str, **more: Any) -> Any:
-        return self.trained(name, text, **more)["error"]
-
     def of_one(self) -> dict[str, Any]:
         plain = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3}
         return {
             "standard": self.train(**plain),
             "good": {name: self.trained(name, text) for name, text in GOOD.items()},
-            "bad": {name: self.error(name, text, max_steps=1) for name, text in BAD.items()},
-            "meta": {name: self.trained(name, text, steps=ON_META) for name, text in META.items()},
+            "bad": {name: self.trained(name, text, max_steps=1)["error"] for name, text in BAD.items()},
+            "meta": self.trained("modules", GOOD["modules"], steps=ON_META),
             "meta standard": self.train(ON_META, **plain),
         }
 
     def of_two(self) -> dict[str, Any]:
         how = {"train_batch_size": 16, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
-        results = {}
-        for parallel in ("ddp", "fsdp"):
-            results[parallel] = self.train(parallel=parallel, **how)
-            for name, text in (("modules", GOOD["modules"]),):
-                results[f"{parallel} {name}"] = self.train(parallel=parallel, extern=folder(text), **how)
-            halves = {**how, "train_batch_size": 8, "gradient_accumulation_steps": 2}
-            results[f"{parallel} accumulated"] = self.train(parallel=parallel, extern=folder(GOOD["modules"]), **halves)
-            results[f"{parallel} meta"] = self.train(ON_META, parallel=parallel, **how)
-            results[f"{parallel} meta modules"] = self.train(
-                ON_META, parallel=parallel, extern=folder(GOOD["modules"]), **how
-            )
-        return results
+        adapted = {"extern": folder(GOOD["modules"]), **how}
+        return {
+            "standard": self.train(ON_META, parallel="ddp", **how),
+            **{parallel: self.train(ON_META, parallel=parallel, **adapted) for parallel in ("ddp", "fsdp")},
+        }
 
 
 def results(scenarios: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The trainings and the parts that only PyTorch has; scenarios.py runs them in one process per rank."""
 
 import contextlib
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from toy_data import case  # type: ignore[import-not-found]
 from toy_pytorch import STEPS  # type: ignore[import-not-found]
 
 from flagperf_driver import seeds
-from flagperf_driver.driver import Config
+from flagperf_driver.driver import Config, World
 from flagperf_driver.pytorch import device as devices
 from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, sharding, steps, traffic
 from flagperf_driver.pytorch.context import PyTorchContext
@@ -130,6 +131,24 @@ def error_of(action: Callable[[], Any]) -> str:
     return "no error"
 
 
+def faults_of_hooks() -> dict[str, str]:
+    """Return the errors of wrong hooks in a vendor's ``device.py``."""
+    path, cpu = Path(tempfile.mkdtemp(), "device.py"), torch.device("cpu")
+
+    def hooks_of(text: str) -> Hooks:
+        path.write_text(text)
+        return hooks.load_hooks(path)
+
+    acme: Any = SimpleNamespace(modules=(), device="acme", device_module=path)
+    path.write_text("def set_device(*_): return 'acme:0'\n")
+    return {
+        "no_device": error_of(lambda: hooks.set_up_device(acme, World())),
+        "none": error_of(lambda: hooks_of("def events(device): pass\n").events(cpu)),
+        "raises": error_of(lambda: hooks_of("def memory(device): raise OSError('no such counter')\n").memory(cpu)),
+        "not_imported": error_of(lambda: hooks_of("import acme_missing\ndef memory(device): pass\n")),
+    }
+
+
 def compile_mode(**settings: Any) -> Any:
     """Return the mode that the default compile_model passes to torch.compile."""
     passed: list[Any] = []
@@ -213,6 +232,7 @@ def units() -> dict[str, Any]:
         "no_scaler": error_of(lambda: Hooks().grad_scaler(torch.device("cuda"))),
         "no_lower": error_of(lambda: Hooks().autocast(torch.device("cuda"), torch.float16)),
         "placed": placed("cpu"),
+        **{f"hook_{name}": error for name, error in faults_of_hooks().items()},
         "no_buffer": error_of(lambda: placed("meta")),
         "moved_model": moved_model(),
         "moved": [str(tensor.device) for tensor in devices.tensors(moved)] + [moved["b"][1][1:]],
