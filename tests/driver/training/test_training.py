@@ -392,9 +392,8 @@ def test_a_profile_follows_the_measured_steps_and_changes_none_of_their_figures(
     assert [profiled.finished[name] for name in of_steps] == [plain.finished[name] for name in of_steps]
 
 
-@pytest.mark.parametrize("end", [1, 2])
-def test_a_profiler_that_fails_leaves_the_figures(end: int) -> None:
-    finished = Run(**THROUGHPUT, profiler=CountedKernels(fails_at=end)).finished
+def test_a_profiler_that_fails_at_its_second_end_leaves_the_figures() -> None:
+    finished = Run(**THROUGHPUT, profiler=CountedKernels(fails_at=2)).finished
     assert finished["profile"] == {"problem": "OSError: no counters"}
     assert finished["measured_steps"] == 4
     uncounted = Run(**THROUGHPUT, profiler=UNCOUNTED).finished["profile"]
@@ -633,13 +632,11 @@ def test_other_ranks_continue_a_training_with_the_same_samples_in_a_step(tmp_pat
 def test_a_rank_is_not_training_while_it_saves_or_evaluates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beats: list[tuple[int, str]] = []
     monkeypatch.setattr(Heartbeat, "beat", lambda _, step, phase: beats.append((step, PHASES[phase])))
-    Run(checkpoint_dir=str(tmp_path), checkpoint_steps=4, eval_steps=2, eval_at_start=False, max_steps=4)
-    around = [(step, phase) for (step, phase), _ in itertools.groupby(beats) if step in (2, 3)]
-    assert around == [(2, "training"), (2, "evaluation"), (2, "training"), (3, "training")]
-    Run(checkpoint_dir=str(tmp_path), checkpoint_steps=3, eval_steps=None, eval_at_start=False, max_steps=4)
-    assert [phase for (step, phase), _ in itertools.groupby(beats) if step == 3][1:] == [
-        "training", "checkpoint", "training",
-    ]  # fmt: skip
+    Run(checkpoint_dir=str(tmp_path), checkpoint_steps=3, eval_steps=2, eval_at_start=False, max_steps=5)
+    assert [beat for beat, _ in itertools.groupby(beats) if beat[0] in (2, 3)] == [
+        *((2, phase) for phase in ("training", "evaluation", "training")),
+        *((3, phase) for phase in ("training", "checkpoint", "training")),
+    ]
 
 
 def test_the_weights_that_reached_the_target_are_saved(tmp_path: Path) -> None:
@@ -827,23 +824,6 @@ def score(shares: Sequence[RankEvaluation], *metrics: str) -> tuple[float, list[
     trainer: Any = OneRank(0, shares)
     results = evaluate(trainer, 0, metrics or ("score",), lambda: None, ModelTime())
     return results.metrics["score"], trainer.summarized
-
-
-class Artist(OneRank):
-    """A rank whose summary has drawings, too."""
-
-    def summarize(self, results: list[Any]) -> dict[str, Any]:
-        return {**super().summarize(results), "drawn": Drawings(1, 2, b"\0\1\2\3")}
-
-
-@pytest.mark.parametrize("share", [RankEvaluation([3.0]), RankEvaluation(predictions=[1, 2])])
-def test_drawings_of_an_evaluation_are_no_metrics(share: RankEvaluation) -> None:
-    trainer: Any = Artist(0, [share])
-    results = evaluate(trainer, 0, ("score",), lambda: None, ModelTime())
-    assert results.metrics == {"score": 3.0}
-    assert results.drawings == {"drawn": Drawings(1, 2, b"\0\1\2\3")}
-    with pytest.raises(EvaluationError, match="expected also 'drawn'"):
-        evaluate(trainer, 0, ("drawn",), lambda: None, ModelTime())
 
 
 @pytest.mark.parametrize("sizes", [(0, 2), (3, 1), (-1, -2), (2, 2)])
