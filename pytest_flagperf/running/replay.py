@@ -1,13 +1,11 @@
 """The replay of a round: after it, a clean process repeats segments of the training that the agent drew.
 
-The round saved its state at moments that the agent drew (flagperf_driver/node/agent/state_requests.py). The plan of the
-clean process is that of the case without the vendor's code, variables, packages and files.
+The round saved its state at moments that the agent drew (flagperf_driver/node/agent/state_requests.py).
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +29,7 @@ from pytest_flagperf.stored import FormatError, layout
 from pytest_flagperf.stored.round_dir import RoundDir
 
 SHARE, LONGEST_S = 0.05, 180.0
-"""How much of a training is repeated: this share of its steps, at most so many seconds of it."""
+"""Segments are repeated until, with the last evaluation, they take this share of the training's time, or so long."""
 
 
 def runs_vendor_code(plan: Plan) -> bool:
@@ -67,7 +65,7 @@ def repeat(engine: Engine, plan: Plan, round_number: int, folder: Path) -> None:
     """Repeat segments of a round's training in a folder beside it; a problem leaves no record there."""
     try:
         given = {**plan.replay, **draw(folder)}
-        note("line", text=f"{plan.case} round {round_number}: repeating {given['budget']:.0f} steps in a clean process")
+        note("line", text=f"{plan.case} round {round_number}: repeating a part of it in a clean process")
         engine.run(clean_plan(plan, given), round_number, folder.with_name(layout.replay_folder(folder.name)), None)
     except (FormatError, Problems) as error:
         note("line", text=f"{plan.case} round {round_number}: not repeated: {error}")
@@ -78,14 +76,19 @@ def draw(folder: Path) -> dict[str, Any]:
     plan = RoundDir(folder).read_plan()
     steps = [int(one["step"]) for one in records(folder, plan, events.STATE)]
     seen = seen_by_agent(folder, plan)
-    finished = next(records(folder, plan, events.FINISHED), {})
-    step_s = number(finished.get("raw_train_time")) / steps[-1] if steps else math.nan
+    train_s = number(next(records(folder, plan, events.FINISHED), {}).get("raw_train_time"))
+    *_, evaluation_s = 0.0, *(number(one.get("time")) for one in records(folder, plan, events.EVALUATE))
     return {
         "segments": drawn(steps, seen),
-        "budget": min(SHARE * (steps[-1] - steps[0]), LONGEST_S / step_s if step_s > 0 else math.inf),
+        "budget": repeated_share(train_s, evaluation_s) * (steps[-1] - steps[0]),
         "final": steps[-1],
         "orders": seen["orders"],
     }
+
+
+def repeated_share(train_s: float, evaluation_s: float) -> float:
+    """Return the share of a training that is repeated, beside one evaluation, and beyond the first segment."""
+    return max(min(SHARE - evaluation_s / train_s, LONGEST_S / train_s), 0.0) if train_s > 0 else SHARE
 
 
 def drawn(steps: Sequence[int], seen: Mapping[str, Any]) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from flagperf_driver.node.agent.state_requests import StateRequests
 from flagperf_driver.training.saved_states import SavedStates
 from pytest_flagperf.case import Case
 from pytest_flagperf.plan import PlanRequest, clean_plan, make_plan, one_card_plan, short_plan
-from pytest_flagperf.running.replay import drawn, kept_segments, runs_vendor_code, with_states
+from pytest_flagperf.running.replay import drawn, kept_segments, repeated_share, runs_vendor_code, with_states
 from pytest_flagperf.stored import FormatError
 from tests.helpers.trees import tree, write
 
@@ -95,6 +95,11 @@ def test_states_that_nobody_asked_for_are_an_error(asked: Any) -> None:
     assert kept_segments([0, 10, 20, 30, 40], {"saved": 3, "kept": [1]}) == ([(0, 10)], [(20, 30), (30, 40)])
     with pytest.raises(FormatError, match="the agent"):
         kept_segments([0, 10, 20], asked)
+
+
+def test_repeated_steps_and_an_evaluation_take_a_twentieth_of_the_time() -> None:
+    trainings = [(1000, 0), (1000, 20), (1000, 60), (36_000, 400)]  # seconds of each and of its last evaluation
+    assert [round(repeated_share(*one) * one[0]) for one in trainings] == [50, 30, 0, 180]
 
 
 def test_the_clean_process_has_nothing_of_the_vendor_but_a_device_of_its_own(tmp_path: Path) -> None:

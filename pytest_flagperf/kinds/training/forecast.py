@@ -67,10 +67,7 @@ def replay(plan: Plan) -> Iterator[str]:
         parts = [size for part, size in plan.memory.items() if part in ("weights", "optimizer")]
         ranks = plan.shape.cards // Parallel.of(plan.config.get("parallel", DDP), plan.shape.cards).replicate
         size = f" of {quantity(sum(parts) * ranks, 'bytes')}" if parts else ""
-        yield (
-            f"a replay: at most ten states{size} on the disk; a clean process repeats 5 % of the steps, at most"
-            " three minutes"
-        )
+        yield f"a replay: at most ten states{size} on the disk; a clean process: 5 % of the time, at most 3 minutes"
 
 
 def checkpoints(plan: Plan, stored_runs: StoredRuns) -> Iterator[str]:
