@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 
 from flagperf_driver.addresses import HIDDEN
 from flagperf_driver.node.sampling import devices
-from pytest_flagperf.commands import main
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.report.case_cell import case_cell
 from pytest_flagperf.results.measured.measure import measure
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.phases import Phase
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.tables import store
@@ -24,6 +25,7 @@ from pytest_flagperf.results.verdicts import OneCard, Verdict, VerdictKind
 from pytest_flagperf.stored.round_dir import RoundFault
 from pytest_flagperf_page import html as pieces
 from pytest_flagperf_page import page
+from tests.helpers.command_line import Capture, errors_of, output_of
 from tests.helpers.results_help import NAMES, edit_json, recorded, with_metric
 from tests.helpers.stored_runs import INFO, add_case, faster, finish
 
@@ -91,8 +93,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_headline_has_the_states_and_the_reasons(run: Path) -> None:
-    text = of(run).content
-    first = text[: text.index("Overview")]
+    parsed = of(run)
+    first = parsed.content[: parsed.content.index("Overview")]
     assert first.startswith("1 of 4 cases failed , 3 passed , 1 not run; glm on 2 cards is 1.92 times as fast as on")
     assert "bert:pytorch:A1:1:2:1 : round 1: rank 1 on localhost" in first
     assert "read the last lines of that rank's log" in first, "what to do"
@@ -103,7 +105,7 @@ def test_the_headline_has_the_states_and_the_reasons(run: Path) -> None:
         "2023-11-14 22:13:20 UTC, took 1 min 40 s",
     ):
         assert expected in first
-    assert "#case-bert-pytorch-A1-1-2-1" in of(run).links
+    assert "#case-bert-pytorch-A1-1-2-1" in parsed.links
 
 
 def test_an_expected_failure_is_listed_with_its_reason_and_hides_no_other(tmp_path: Path) -> None:
@@ -215,27 +217,19 @@ def test_a_section_has_charts_figures_over_rounds_config_and_environment(tmp_pat
         assert expected in text, expected
 
 
-def test_warnings_phases_and_the_machine_are_shown(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path, "converged_1x1")
-    outcome = replace(
-        recorded("converged_1x1"),
-        case=store.load_outcome(case_dir / "round1").case,
-        validity_warnings=(ValidityWarning("throttled", "device 0 was throttled"),),
-        warnings=("a rank was slow",),
-        machine={"h1": {"cpu": "a fast one", "cards": ["x", "y"]}, "kernel": "6.1"},
-        phases=(Phase("init", 0.0, 1.0), Phase("train", 1.0, 9.0)),
-    )
-    store.save_outcome(case_dir / "round1", outcome)
+def test_warnings_invalid_rounds_and_the_machine_are_shown(tmp_path: Path) -> None:
+    good = partial(replace, machine={"h1": {"cpu": "a fast one", "cards": ["x", "y"]}, "kernel": "6.1"})
+    warning = ValidityWarning("throttled", "device 0 was throttled")
+    bad = partial(good, validity_warnings=(warning,), warnings=("a rank was slow",))
+    add_case(tmp_path, "converged_1x1", [bad, good])
+    add_case(tmp_path, "converged_1x1", model="good")
     text = of(finish(tmp_path)).content
     for expected in (
-        "round 1: device 0 was throttled",
-        "round 1: a rank was slow",
-        "h1, cpu a fast one",
-        "x, y",
-        "kernel 6.1",
-    ):
+        "round 1: device 0 was throttled", "round 1: a rank was slow", "h1, cpu a fast one", "x, y", "kernel 6.1",
+        "2 warnings in 1 case", "invalid: round 1 (see the warnings)", "2 rounds, 1 invalid",
+    ):  # fmt: skip
         assert expected in text, expected
-    assert "2 warnings in 1 case" in text
+    assert text.count("1 invalid") == 1
 
 
 def test_throttled_clocks_have_a_line_for_each_reason_except_idle(tmp_path: Path) -> None:
@@ -252,15 +246,14 @@ def test_throttled_clocks_have_a_line_for_each_reason_except_idle(tmp_path: Path
 
 
 def test_the_time_and_the_memory_of_a_round_are_bars_of_their_parts(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path, "converged_1x1")
-    changed = replace(
-        with_metric(with_metric(recorded("converged_1x1"), "compile_time", 3.0), "e2e_time", 22.0),
-        case=store.load_outcome(case_dir / "round1").case,
-        phases=(Phase("init", 0, 4), Phase("warm-up", 4, 6), Phase("train", 6, 20), Phase("evaluate", 8, 12)),
-    )
-    changed = with_metric(with_metric(changed, "input_wait_share", 0.25), "peak_memory", 3 * 2**30)
-    store.save_outcome(case_dir / "round1", changed)
-    edit_json(case_dir / "round1" / "plan.json", memory={"weights": 2**30, "activations": 2**30})
+    def change(outcome: Outcome) -> Outcome:
+        figures = {"compile_time": 3.0, "e2e_time": 22.0, "input_wait_share": 0.25, "peak_memory": 3 * 2**30}
+        for name, value in figures.items():
+            outcome = with_metric(outcome, name, value)
+        phases = (Phase("init", 0, 4), Phase("warm-up", 4, 6), Phase("train", 6, 20), Phase("evaluate", 8, 12))
+        return replace(outcome, phases=phases)
+
+    add_case(tmp_path, "converged_1x1", [change], memory={"weights": 2**30, "activations": 2**30})
     text = of(finish(tmp_path)).content
     parts = "start 4 s (18.2 %) compile 3 s (13.6 %) train 6 s (27.3 %) evaluate 4 s (18.2 %) wait for input 3 s"
     assert f"Time round 1: 22 s {parts} (13.6 %) end 2 s" in text
@@ -269,9 +262,10 @@ def test_the_time_and_the_memory_of_a_round_are_bars_of_their_parts(tmp_path: Pa
 
 
 def test_facts_that_differ_between_rounds_are_listed_for_each(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path, "converged_1x1", faster(1.0, 1.0))
-    second = store.load_outcome(case_dir / "round2")
-    store.save_outcome(case_dir / "round2", replace(second, environment={**second.environment, "device": "another"}))
+    def other(outcome: Outcome) -> Outcome:
+        return replace(outcome, environment={**outcome.environment, "device": "another"})
+
+    add_case(tmp_path, "converged_1x1", [*faster(1.0), other])
     text = of(finish(tmp_path)).content
     assert "round 1: a processor; round 2: another" in text
     assert "round 1: pytorch" not in text
@@ -340,19 +334,12 @@ def test_vendored_files_have_their_version_and_licence() -> None:
     assert "MIT License" in (folder / "uPlot.LICENSE").read_text()
 
 
-def test_the_command_writes_the_page_of_one_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_page_of_one_run(run: Path, tmp_path: Path, capsys: Capture) -> None:
     to = tmp_path / "page.html"
-    assert main(["report", str(run), "--to", str(to)]) == 0
-    assert capsys.readouterr().out == f"{to}\n"
+    assert output_of(capsys, "report", run, "--to", to) == f"{to}\n"
     assert to.read_text() == page.standalone(run, to)
-    copy = shutil.copytree(run, tmp_path / "runs" / "run1")
-    assert main(["report", str(copy)]) == 0
-    assert (copy / "report.html").is_file()
-
-
-def test_flagperf_report_needs_a_single_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("run1", "run2"):
-        shutil.copytree(run, tmp_path / name)
-    assert main(["report", str(tmp_path)]) == 2
-    assert "contains 2 runs" in capsys.readouterr().err
-    assert main(["report", str(tmp_path / "none")]) == 2
+        shutil.copytree(run, tmp_path / "runs" / name)
+    output_of(capsys, "report", tmp_path / "runs" / "run1")
+    assert (tmp_path / "runs" / "run1" / "report.html").is_file()
+    assert "contains 2 runs" in errors_of(capsys, "report", tmp_path / "runs")[0]

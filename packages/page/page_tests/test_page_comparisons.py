@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from pytest_flagperf_page import comparisons, page
 from pytest_flagperf_page.failures import excerpts
 from pytest_flagperf_page.headline import headline
 from pytest_flagperf_page.rows import Row, row_of
-from tests.helpers.results_help import edit_json, recorded, with_metric
+from tests.helpers.results_help import recorded, with_metric
 from tests.helpers.stored_runs import INFO, Change, add_case, dated, faster, finish, run_of
 
 
@@ -37,13 +38,11 @@ def text_of(html: str) -> str:
 
 
 def test_the_machine_is_at_the_top_with_its_software(tmp_path: Path) -> None:
-    case_dir = add_case(tmp_path, "converged_1x1")
     machine = {
         "chip": "acme A1", "chip_memory": "81920 MiB", "driver": "575.51", "cpu": "a processor", "sockets": "2",
         "cores": "64", "memory": "1 TiB", "image": "example/image@sha256:1", "python": "3.11.7", "commit": "abc123",
     }  # fmt: skip
-    outcome = replace(recorded("converged_1x1"), case=store.load_outcome(case_dir / "round1").case, machine=machine)
-    store.save_outcome(case_dir / "round1", outcome)
+    add_case(tmp_path, "converged_1x1", [partial(replace, machine=machine)])
     text = of(finish(tmp_path)).content
     top = text[: text.index("Overview")]
     for expected in (
@@ -54,21 +53,15 @@ def test_the_machine_is_at_the_top_with_its_software(tmp_path: Path) -> None:
     assert "Power limit" not in top, "unknown facts are left out"
 
 
-def test_facts_that_differ_between_cases_are_all_listed(tmp_path: Path) -> None:
-    for model, driver in (("one", "1.0"), ("two", "2.0")):
-        case_dir = add_case(tmp_path, "converged_1x1", model=model)
-        edit_json(case_dir / "round1" / "outcome.json", machine={"driver": driver})
-    assert "Driver 1.0; 2.0" in of(finish(tmp_path)).content
-
-
-def test_packages_of_another_version_are_on_the_page_once(tmp_path: Path) -> None:
-    versions = {"version torch": ["2.11.0", "==2.15.0"], "version numpy": ["2.3.0", "==2.4.6"]}
-    for model, names in (("one", ["torch", "numpy"]), ("two", ["torch"])):
-        case_dir = add_case(tmp_path, "converged_1x1", model=model)
-        deviations = {"width": [1, 2], **{f"version {name}": versions[f"version {name}"] for name in names}}
-        edit_json(case_dir / "round1" / "outcome.json", fingerprint={"key": "a", "deviations": deviations})
-    expected = "Other versions torch 2.11.0 (required: ==2.15.0); numpy 2.3.0 (required: ==2.4.6)"
-    assert f"{expected} " in of(finish(tmp_path)).content
+def test_facts_and_packages_that_differ_between_cases_are_listed_once(tmp_path: Path) -> None:
+    torch, numpy = {"version torch": ["2.11.0", "==2.15.0"]}, {"version numpy": ["2.3.0", "==2.4.6"]}
+    for driver, versions in (("1.0", {**torch, **numpy}), ("2.0", torch)):
+        fingerprint = {"key": "a", "deviations": {"width": [1, 2], **versions}}
+        change = partial(replace, machine={"driver": driver}, fingerprint=fingerprint)
+        add_case(tmp_path, "converged_1x1", [change], model=f"of{driver}")
+    text = of(finish(tmp_path)).content
+    assert "Driver 1.0; 2.0" in text
+    assert "Other versions torch 2.11.0 (required: ==2.15.0); numpy 2.3.0 (required: ==2.4.6) " in text
 
 
 def test_each_case_has_a_command_with_its_data_and_settings(tmp_path: Path) -> None:
@@ -146,16 +139,6 @@ def test_a_crash_is_one_failure_and_a_missed_target_lists_the_value_of_each_roun
         store.save_verdicts(case_dir, f"test_more{number}", [verdict])
     text = of(finish(tmp_path)).content
     assert "rounds 1, 2: top1 reached 0.5 target: got 0.5 (round 1); target: got 0.6 (round 2); expected top1" in text
-
-
-def test_a_distorted_round_is_invalid(tmp_path: Path) -> None:
-    warning = ValidityWarning("throttled", "device 0 was throttled")
-    add_case(tmp_path, "converged_1x1", [lambda one: one, lambda one: replace(one, validity_warnings=(warning,))])
-    add_case(tmp_path, "converged_1x1", model="good")
-    text = of(finish(tmp_path)).content
-    assert "invalid: round 2 (see the warnings)" in text
-    assert "2 rounds, 1 invalid" in text
-    assert text.count("1 invalid") == 1
 
 
 def test_a_case_begins_with_the_rate_of_the_whole_training_and_figures_have_their_meaning(tmp_path: Path) -> None:
