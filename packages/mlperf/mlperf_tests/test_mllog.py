@@ -399,12 +399,6 @@ def test_a_tampered_file_is_refused(name: str, tmp_path: Path) -> None:
     assert not accepted(file, "4.0.0", ours)
 
 
-def test_rules_for_a_metric_where_lower_is_better(tmp_path: Path) -> None:
-    text = rules(MLPerfBenchmark("any"), Target("loss", "lower", "", 3.29), "small")
-    assert "v['value'] <= 3.29" in text
-    assert "$" not in text.partition("- BEGIN")[2]
-
-
 @pytest.mark.parametrize("target", [None, float("nan")])
 def test_no_export_without_a_target(target: float | None) -> None:
     with pytest.raises(NotExportable, match="no target"):
