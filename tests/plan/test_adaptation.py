@@ -115,6 +115,9 @@ def test_additions_are_listed_without_running_a_vendors_code(tmp_path: Path) -> 
     assert (lines["step create_optimizer"], lines["variable ACME_FAST"], lines["package acme-kernels"]) == (3, 2, 3)
     docker = plan_of(adapt(tmp_path), runtime="docker")
     assert _beside(docker)[-1].value == "built into the image"
+    write(tmp_path, "vendors/acme/device.py", "import time\n")
+    module = next(one for one in planned(tmp_path).additions if one.name.startswith("module "))
+    assert (module.name, module.value) == ("module device.py", "imported by each rank"), "without a hook to list"
 
 
 def test_packages_are_listed_as_pip_reads_them_without_credentials(tmp_path: Path) -> None:

@@ -50,8 +50,6 @@ def estimated(config: dict[str, Any], program: Path = PROGRAM, **parallel: int) 
 
 def test_the_weights_are_all_parameters() -> None:
     assert estimated(ONE_BILLION)["weights"] == 4 * 1_235_814_400
-    assert estimated(EIGHT_BILLION)["weights"] == 4 * 8_030_261_248
-    assert estimated(MIXTURE)["weights"] == 4 * 20_914_757_184
     assert estimated(MIXTURE, shard=2, expert=8)["weights"] == 4 * 20_914_757_184 / 16
     divided = estimated(EIGHT_BILLION, shard=4, tensor=2)
     assert divided["weights"] == divided["optimizer"] / 2 == 4 * 8_030_261_248 / 8
@@ -187,20 +185,13 @@ def test_a_broken_program_is_named(tmp_path: Path, program: str, message: str) -
     assert "suites/common/language/memory.py: " in str(error.value)
 
 
-def test_a_folder_without_the_program_is_refused(tmp_path: Path) -> None:
-    plan_of(tmp_path)
-    (tmp_path / "suites/common/language/memory.py").unlink()
-    with pytest.raises(CatalogError, match=r"suite\.toml:2: memory is 'language'; allowed"):
-        _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").ranks
-
-
 def test_a_suite_may_have_the_program_in_its_own_folder(tmp_path: Path) -> None:
     shared = plan_of(tmp_path).memory
     own, toml = tmp_path / "suites/toy/pytorch/memory.py", tmp_path / "suites/toy/pytorch/suite.toml"
-    toml.write_text(toml.read_text().replace('memory = "language"', 'memory = "."'))
-    with pytest.raises(CatalogError, match=r"suite\.toml:2: memory is '\.'; allowed: language"):
-        _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").ranks
     (tmp_path / "suites/common/language/memory.py").rename(own)
+    with pytest.raises(CatalogError, match=r"suite\.toml:2: memory is 'language'; allowed: \."):
+        _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").ranks
+    toml.write_text(toml.read_text().replace('memory = "language"', 'memory = "."'))
     request = PlanRequest(Case.parse("toy:pytorch:X9:1:2:1"), vendor="acme", synthetic=True)
     assert make_plan(Catalog.scan([tmp_path]), request).memory == shared
 

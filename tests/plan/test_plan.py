@@ -63,11 +63,6 @@ def test_a_plan_contains_the_values_of_suite_config_and_vendor(tmp_path: Path, c
     assert planned(catalog, scale="reference", runtime="docker").runtime == "docker"
 
 
-def test_a_config_may_set_another_efficiency_and_precision(tmp_path: Path) -> None:
-    plan = planned(tree(tmp_path, 'min_efficiency = 0.9\nprecision = "fp16"\n'))
-    assert (plan.min_efficiency, plan.peak_tflops) == (0.9, None)
-
-
 def test_a_variant_sets_values_and_is_part_of_the_fingerprint(tmp_path: Path) -> None:
     catalog = tree(tmp_path)
 
@@ -119,21 +114,16 @@ def test_the_first_hosts_are_used_and_missing_hosts_are_named(catalog: Catalog) 
     assert [host.name for host in expected_placement(plan, HOSTS[:1]).hosts] == ["alpha", "host1"]
 
 
-def test_existing_vendor_code_is_named(tmp_path: Path, catalog: Catalog) -> None:
-    write(tmp_path, "vendors/acme/toy-pytorch/extern/trainer_adapter.py", "")
-    plan = planned(catalog)
-    assert plan.extern == "vendors/acme/toy-pytorch/extern"
-    assert plan.case_json(1, "/code")["extern"] == "/code/vendors/acme/toy-pytorch/extern"
-
-
 def test_a_vendors_own_device_is_named_and_part_of_the_fingerprint(tmp_path: Path, catalog: Catalog) -> None:
     before = planned(catalog)
     assert (before.modules, before.device_module) == ((), None)
     assert before.case_json(1, "/code")["device_module"] is None
     write_vendor(tmp_path, toml=VENDOR_TOML.replace('"acl"\n', '"acl"\nmodules = ["torch_acme", "acme.collectives"]\n'))
     write(tmp_path, "vendors/acme/device.py", "def synchronize(device): pass\n")
+    write(tmp_path, "vendors/acme/toy-pytorch/extern/trainer_adapter.py", "")
     plan = planned(Catalog.scan([tmp_path]))
     stored = plan.case_json(1, "/code")
+    assert stored["extern"] == "/code/vendors/acme/toy-pytorch/extern"
     assert stored["modules"] == ["torch_acme", "acme.collectives"]
     assert stored["device_module"] == "/code/vendors/acme/device.py"
     assert plan.to_json()["device_module"] == "vendors/acme/device.py"
@@ -290,26 +280,20 @@ def test_compared_values_change_the_key(catalog: Catalog, more: dict[str, Any]) 
 
 
 def test_a_plan_contains_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_path: Path, catalog: Catalog) -> None:
-    before = planned(catalog)
+    before, parity = planned(catalog), {"settings": ["parity_samples=1000"]}
     assert before.to_json()["reference"] is None
+    with pytest.raises(Problems, match=r"parity_samples needs the suite's reference, suites/toy/.*reference\.json"):
+        planned(catalog, **parity)
     file = write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
     plan = planned(catalog)
     assert plan.to_json()["reference"] == {"schema": 1}
-    assert key(plan) == key(before)
+    assert key(plan) == key(before) == key(planned(catalog, **parity))
+    real = planned(catalog, synthetic=False, check_data=False, **parity)
+    assert "parity: 1,000 samples, judged by the reference's loss curve" in describe(real)
     for wrong in ("[", "[]"):
         file.write_text(wrong)
         with pytest.raises(Problems, match=r"tools\.calibrate writes this file"):
             planned(catalog)
-
-
-def test_parity_needs_a_reference(tmp_path: Path, catalog: Catalog) -> None:
-    with pytest.raises(Problems, match=r"parity_samples needs the suite's reference, suites/toy/.*reference\.json"):
-        planned(catalog, settings=["parity_samples=1000"])
-    write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
-    plan = planned(catalog, settings=["parity_samples=1000"])
-    assert key(plan) == key(planned(catalog))
-    real = planned(catalog, settings=["parity_samples=1000"], synthetic=False, check_data=False)
-    assert "parity: 1,000 samples, judged by the reference's loss curve" in describe(real)
 
 
 def test_one_card_of_a_weakly_scaled_case_has_its_own_batch_as_a_1x1_case_of_the_same_work(catalog: Catalog) -> None:
@@ -322,14 +306,6 @@ def test_one_card_of_a_weakly_scaled_case_has_its_own_batch_as_a_1x1_case_of_the
     eight, sixteen = planned(catalog), planned(catalog, "toy:pytorch:X9:2:8:1")
     assert key(own) == eight.fingerprint["one_card_key"] == key(one_card_plan(eight))
     assert key(own) != sixteen.fingerprint["one_card_key"]
-
-
-def test_one_card_of_a_strongly_scaled_case_has_the_batch_of_all(tmp_path: Path) -> None:
-    plan = planned(tree(tmp_path), settings=["scaling=strong"])
-    alone = one_card_plan(plan)
-    assert alone.config["train_batch_size"] == 8 * 32
-    assert alone.values["train_batch_size"].where == "one card of toy:pytorch:X9:1:8:1"
-    assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
 
 
 def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path) -> None:
@@ -350,7 +326,8 @@ def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path)
         assert alone.config["parallel"] == "ddp"
         assert key(alone) == plan.fingerprint["one_card_key"] == alone.fingerprint["one_card_key"]
     assert key(one_card_plan(pairs)) == key(one_card_plan(ddp))
-    assert (pairs.data_ranks, one_card_plan(strong).config["train_batch_size"]) == (4, 4 * 32)
+    batch = one_card_plan(strong).values["train_batch_size"]
+    assert (pairs.data_ranks, batch.value, batch.where) == (4, 4 * 32, "one card of toy:pytorch:X9:1:8:1")
     mixed = describe(planned(catalog, settings=["parallel=shard=2,tensor=2"]))
     assert "  parallel  replicate=2,shard=2,tensor=2: 2 copies of the model, 4 cards each; 4 shares of" in mixed
     assert "              ranks 6 to 7: copy 2, part 2 of 2, divided between these ranks; samples 4 of 4" in mixed
@@ -385,9 +362,10 @@ def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
 
 
 def test_the_description_names_unknown_values_and_long_ones_in_full(tmp_path: Path) -> None:
-    catalog = tree(tmp_path, 'precision = "fp16"\n')
+    catalog = tree(tmp_path, 'precision = "fp16"\nmin_efficiency = 0.9\n')
     text = describe(planned(catalog, synthetic=False, check_data=False))
     assert "missing: pass --data-dir" in text
+    assert "weak scaling, at least 0.9 per card" in text
     assert "none: no peak of X9 at fp16 declared" in text
     assert "converges to its target" in text
     small = describe(planned(catalog, scale="small", synthetic=False))
