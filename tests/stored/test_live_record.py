@@ -33,20 +33,11 @@ def test_values_that_change_often_are_written_at_a_limited_rate(tmp_path: Path) 
     for step in range(600):
         clock.now += 0.1
         record.write_latest("progress", live_record.PROGRESS, step=step)
-    assert 55 <= kinds(path).count("progress") <= 62
+    assert 55 <= kinds(path).count("progress") <= 62, "a second apart"
     record.beat()
     record.write(live_record.END, exit=0)
     *_, last, end = LiveFile(path).new()
     assert (last["step"], end["kind"]) == (599, "end")  # nothing that is waiting is lost
-
-
-def test_a_training_of_a_week_stays_small(tmp_path: Path) -> None:
-    clock, path = Clock(), tmp_path / "a.jsonl"
-    record = LiveRecord(path, clock)
-    for step in range(0, 7 * 86_400, 5):
-        clock.now += 5
-        record.write_latest("progress", live_record.PROGRESS, step=step, loss=0.123456, throughput=1234.56789)
-    assert path.stat().st_size < 8_000_000
 
 
 def test_a_process_without_news_gives_a_sign_of_life(tmp_path: Path) -> None:

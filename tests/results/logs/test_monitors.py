@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.logs.samples import Energy, Samples
+from flagperf_driver.node.logs.samples import Samples
 from flagperf_driver.node.sampling import devices, host_counters
 from pytest_flagperf.results.logs import monitors
 from tests.helpers.results_help import edit_json, replay_dir
@@ -133,19 +133,6 @@ def test_the_samplers_messages_are_reported(tmp_path: Path) -> None:
         "/proc/stat",
         "",
     )
-
-
-def energy(tmp_path: Path, device: int) -> Energy | None:
-    return next((one.energy for one in read(tmp_path).window().devices if one.index == device), None)
-
-
-@pytest.mark.parametrize("energies", [[""] * 5, [500, "", "", "", ""], [500, 600, 10, 20, 30]])
-def test_without_a_counter_that_holds_it_is_the_integral_of_power(tmp_path: Path, energies: list[object]) -> None:
-    rows = [(when, 0, 100 + 10 * when, "", energy) for when, energy in enumerate(energies)]
-    device_rows(folder(tmp_path), *rows)
-    found = energy(tmp_path, 0)
-    assert found is not None
-    assert (found.joules, found.how) == (480.0, "the integral of its power")
 
 
 def test_the_share_of_each_reason_for_low_clocks(tmp_path: Path) -> None:

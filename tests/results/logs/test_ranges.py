@@ -4,7 +4,6 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ from pytest_flagperf.results.logs.range_texts import impossible_figure, range_te
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.verdicts import failed
+from tests.helpers import recording
+from tests.helpers.recording import Training
 from tests.helpers.results_help import edit_json, recorded, replay_dir
 
 START = 1_700_000_000.0
@@ -184,25 +185,12 @@ def test_without_a_declared_range_only_the_loss_has_one() -> None:
         assert [each.name for each in limits.impossible()] == ["loss"]
 
 
-def spoiled(tmp_path: Path, replay: str, event: str, changes: Mapping[str, object]) -> Outcome:
-    """The replay with other figures in every record of that event, by rank 0 alone."""
-    shutil.copytree(replay_dir(replay), tmp_path / replay)
-    (log,) = (tmp_path / replay).glob("*/rank0.out.log")
-    lines = log.read_text().splitlines()
-    for number, line in enumerate(lines):
-        if f'"event": "{event}"' in line:
-            body = json.loads(line.partition("[PerfLog] ")[2])
-            body["value"].update(changes)
-            lines[number] = "[PerfLog] " + json.dumps(body)
-    log.write_text("\n".join(lines) + "\n")
-    return measure(tmp_path / replay)
-
-
 FLAT = sorted({name for event, name, _ in FIGURES if event == events.FINISHED and "." not in name})
 
 
 def test_a_long_list_of_impossible_figures_is_cut_and_older_rounds_are_judged_as_then(tmp_path: Path) -> None:
-    outcome = spoiled(tmp_path, "converged_1x1", events.FINISHED, dict.fromkeys(FLAT, -1))
+    spoiled = Training("a", finished=lambda value: {**value, **dict.fromkeys(FLAT, -1)})
+    outcome = measure(recording.write(spoiled, tmp_path / "round1"))
     (verdict,) = [one for one in converges(outcome) if one.name == "in_range"]
     assert "rank 0 logged e2e_time = -1 s in FINISHED (1 record), expected 0 s or more; " in verdict.sentence
     assert verdict.sentence.endswith(f"; and {len(FLAT) - 3} more")

@@ -1,5 +1,6 @@
 """Other work on a round's host gives a validity warning, prevents a baseline, and excuses a missed speed-up."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,14 +39,15 @@ def round_beside(
     stolen: float = 0.0,
     training: Training = LONG,
     named: list[Mapping[str, Any]] | None = None,
+    until: float = math.inf,
 ) -> Outcome:
-    """A round on a host of four cores; the rates are seconds each second."""
+    """A round on a host of four cores; the rates are seconds each second, that of the waiting until this second."""
     report = {"host": {"cores": "4"}, "others": named or [], "events": [], "errors": [], "missing": [], "means": {}}
     write(replace(training, sampling=Sampling(devices=0, every_s=0.5, report=report)), directory)
     rows = [",".join(load.COLUMNS)]
     for number in range(40):
         at = number * schedule.LOAD_S
-        cells = ["" if waited is None else f"{waited * at:.3f}", f"{others * at:.3f}", f"{stolen * at:.3f}"]
+        cells = ["" if waited is None else f"{waited * min(at, until):.3f}", f"{others * at:.3f}", f"{stolen * at:.3f}"]
         rows.append(",".join([f"{START_MS / 1000 + at:.4f}", *cells]))
     (directory / "h1_noderank0" / "load.series.csv").write_text("\n".join(rows) + "\n")
     return measure(directory)
@@ -98,14 +100,7 @@ def test_missing_measurements_and_waiting_before_the_training_give_no_warning(tm
     assert round_beside(tmp_path, waited=0.9, others=2.0, training=short).validity_warnings == ()
     (tmp_path / "h1_noderank0" / "load.series.csv").unlink()
     assert measure(tmp_path).value("other_cores") is None
-    round_beside(tmp_path)
-    path = tmp_path / "h1_noderank0" / "load.series.csv"
-    head, *rows = path.read_text().splitlines()
-    start = START_MS / 1000
-    cells = [row.split(",") for row in rows]
-    rows = [",".join([when, f"{min(float(when) - start, 2.5):.3f}", "9.000", "0.000"]) for when, *_ in cells]
-    path.write_text("\n".join([head, *rows]) + "\n")
-    assert measure(tmp_path).validity_warnings == ()
+    assert round_beside(tmp_path, waited=1.0, others=2.0, until=2.5).validity_warnings == ()
 
 
 WARNING = ValidityWarning(BUSY, "h1: a rank waited for a core in 40.0 % of the training; others used 1.9 cores")

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from flagperf_driver.target import Target
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
 from pytest_flagperf.stored import FormatError
+from tests.helpers.recording import Entry, Training, write
 from tests.helpers.results_help import NAMES, edit_json, recorded, replay_dir
 
 TARGET = Target("top1", "higher", "fraction", 0.9)
@@ -37,33 +37,26 @@ def test_a_directory_measured_twice_gives_equal_outcomes_which_survive_json() ->
         assert again.ok == recorded(name).ok, name
 
 
-def _forward_times(round_dir: Path, seconds: dict[int, float], steps: int = 100) -> None:
-    """Have the ranks say how long their forward passes took."""
-    for rank, value in seconds.items():
-        (path,) = round_dir.glob(f"*/rank{rank}.out.log")
-        warning = f'"event": "FINISHED", "value": {{"forward_time": {value}, "measured_steps": {steps}, '
-        path.write_text(
-            re.sub('"(measured_steps|forward_time)": [0-9.]+, ', "", path.read_text()).replace(FINISHED, warning)
-        )
-
-
 FINISHED = '"event": "FINISHED", "value": {'
+HELD_UP = "rank 1 on localhost held up the others: a forward pass takes 2 times as long"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "steps", "warning"),
-    [
-        ({0: 0.010, 1: 0.020}, 100, "rank 1 on {host} held up the others: a forward pass takes 2 times as long"),
-        ({0: 0.010, 1: 0.011}, 100, None),
-        ({0: 0.010, 1: 0.020}, 5, None),
-    ],
+    ("seconds", "steps", "warnings"),
+    [((0.010, 0.020), 100, [HELD_UP]), ((0.010, 0.011), 100, []), ((0.010, 0.020), 5, [])],
     ids=["slow", "near", "too few steps"],
 )
-def test_who_delayed_all_is_named(round_dir: Path, seconds: dict[int, float], steps: int, warning: str | None) -> None:
-    _forward_times(round_dir, seconds, steps)
-    host = json.loads((round_dir / "plan.json").read_text())["hosts"][0]["name"]
-    found = measure(round_dir).warnings
-    assert [line.partition(" as the other")[0] for line in found] == ([warning.format(host=host)] if warning else [])
+def test_who_delayed_all_is_named(
+    tmp_path: Path, seconds: tuple[float, float], steps: int, warnings: list[str]
+) -> None:
+    def edit(rank: int, found: list[Entry]) -> list[Entry]:
+        *before, (at, event, end) = found
+        return [*before, (at, event, {**end, "forward_time": seconds[rank], "measured_steps": steps})]
+
+    outcome = measure(write(Training("slow", nproc=2, edit=edit), tmp_path / "round1"))
+    assert [line.partition(" as the other")[0] for line in outcome.warnings] == warnings
+    spread = pytest.approx(seconds[1] / (sum(seconds) / 2)) if steps > 5 else None
+    assert outcome.value("straggler_spread") == spread
 
 
 def test_a_package_of_another_version_than_required_is_a_deviation(round_dir: Path) -> None:

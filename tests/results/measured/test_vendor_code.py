@@ -3,17 +3,13 @@
 import csv
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flagperf_driver.perflog import Record, format_record
-from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
-from pytest_flagperf.plan import PlanRequest, make_plan
 from pytest_flagperf.report.export import github
 from pytest_flagperf.report.export.junit import properties
 from pytest_flagperf.report.terminal.summary import RunSummary, summarize_run
@@ -26,8 +22,7 @@ from pytest_flagperf.stored.round_dir import RoundDir
 from pytest_flagperf_page import page
 from tests.helpers.results_help import edit_json, recorded, replay_dir
 from tests.helpers.stored_runs import add_case
-from tests.helpers.trees import tree, write
-from tests.plan.test_adaptation import CASE, OWN
+from tests.helpers.trees import write
 from tests.plugin.conftest import toy as toy  # a fixture
 
 NAMED = "acme's own step backward, hook events, module torch_acme"
@@ -96,18 +91,21 @@ def test_the_page_names_it_at_the_top_in_the_table_and_in_the_section(tmp_path: 
 
 
 def test_github_junit_markdown_csv_and_the_command_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = stored(tmp_path, "vendor_code")
+    """The control is the first case: nothing is named without vendor code."""
+    run = stored(tmp_path, "converged_1x1", "vendor_code")
     loaded = store.load_run(run)
     summary = github.summary(summarize_run(loaded))
-    assert f"<code>toy1:pytorch:CPU:1:1:1</code> with {NAMED}" in summary
-    assert dict(properties(loaded.cases[0].outcomes))["vendor_code"] == NAMED
-    columns.write_csv(tmp_path / "results.csv", [("run", loaded.cases[0].outcomes)])
-    (row,) = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
-    assert row["vendor_code"] == "step backward; hook events; module torch_acme"
+    assert f"<code>toy2:pytorch:CPU:1:1:1</code> with {NAMED}" in summary
+    named = [dict(properties(case.outcomes)).get("vendor_code") for case in loaded.cases]
+    assert named == [None, NAMED]
+    columns.write_csv(tmp_path / "results.csv", [("run", case.outcomes) for case in loaded.cases])
+    rows = csv.DictReader((tmp_path / "results.csv").read_text().splitlines())
+    assert [row["vendor_code"] for row in rows] == ["", "step backward; hook events; module torch_acme"]
     assert main(["export", str(run), "--format=markdown"]) == main(["show", str(run), "--width=200"]) == 0
-    out = capsys.readouterr().out
-    assert f"1x1 with {NAMED}." in (run / "performance.md").read_text()
-    assert f"vendor code: toy1:pytorch:CPU:1:1:1 passed with {NAMED}" in out
+    tables, out = (run / "performance.md").read_text(), capsys.readouterr().out
+    assert f"1x1 with {NAMED}." in tables
+    assert f"vendor code: toy2:pytorch:CPU:1:1:1 passed with {NAMED}" in out
+    assert [text.count("'s own") for text in (summary, tables, out)] == [2, 1, 2]
 
 
 @pytest.mark.parametrize(("replay", "kinds"), [("vendor_code", ["not_confined"]), ("converged_1x1", [])])
@@ -152,20 +150,6 @@ def test_a_training_that_no_clean_process_could_repeat_has_a_warning(tmp_path: P
     assert warning.sentence.endswith("code: other hosts need --set=checkpoint_dir=DIR")
 
 
-def test_without_vendor_code_nothing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The control."""
-    run = stored(tmp_path, "converged_1x1")
-    loaded = store.load_run(run)
-    end = summarize_run(loaded)
-    main(["show", str(run)])
-    main(["export", str(run), "--format=markdown"])
-    tables = (run / "performance.md").read_text()
-    shown = [tables, *end.lines(10_000), page.body(run, run), github.summary(end), capsys.readouterr().out]
-    assert not any("vendor code" in text or "'s own" in text or "&#x27;s own" in text for text in shown)
-    assert "vendor_code" not in dict(properties(loaded.cases[0].outcomes))
-    assert loaded.cases[0].vendor_code == ""
-
-
 @pytest.mark.parametrize(
     ("listed", "expected"),
     [
@@ -184,26 +168,6 @@ def test_a_deviation_of_the_config_is_no_vendor_code() -> None:
     deviations = {"learning_rate": [1, 2], "optimizer class": ["A", "B"], "hook memory": ["x", "y"], "step": [1, 2]}
     assert names({"deviations": deviations}) == ("hook memory",)
     assert names({}) == names({"deviations": None}) == ()
-
-
-def brings(root: Path) -> Mapping[str, tuple[str, str]]:
-    catalog = Catalog.scan([root])
-    plan = make_plan(catalog, PlanRequest(Case.parse(CASE), vendor="acme", synthetic=True))
-    return {one.name: (one.value, one.where) for one in plan.additions}
-
-
-def test_a_module_of_hooks_and_a_script_of_variables_are_listed_by_their_contents(tmp_path: Path) -> None:
-    """tests/plan/test_adaptation.py tests the other additions."""
-    tree(tmp_path)
-    script = f"{OWN}/config/environment_variables.sh"
-    write(tmp_path, "vendors/acme/device.py", "import time\n")
-    write(tmp_path, script, "export ACME_FAST=1\n")
-    listed = brings(tmp_path)
-    assert listed["module device.py"] == ("imported by each rank", "vendors/acme/device.py")
-    assert not any(name.startswith("command ") for name in listed), "it only sets variables"
-    write(tmp_path, "vendors/acme/device.py", "def synchronize(device): ...\n")
-    assert "hook synchronize" in brings(tmp_path)
-    assert "module device.py" not in brings(tmp_path), "its hooks are listed"
 
 
 def warnings_of(replay: str) -> list[str]:

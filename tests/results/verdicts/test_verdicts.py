@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -96,19 +97,13 @@ def test_a_program_that_disagrees_with_its_own_log_fails(reported: bool | None) 
 NO_NUMBERS: list[Any] = [None, NAN, INF, -INF]
 
 
-@pytest.mark.parametrize("nothing", [*NO_NUMBERS, 0.0, -1.0])
-@pytest.mark.parametrize("name", ["p_whole", "p_train", "p_core"])
-def test_a_throughput_that_is_none_fails(name: str, nothing: float | None) -> None:
-    outcome = with_metric(recorded("converged_1x1"), name, nothing)
-    assert name in names(throughput([outcome]))
-    assert names(throughput([recorded("converged_1x1")])) == []
-
-
-def test_an_mfu_is_judged_only_where_a_peak_is_declared() -> None:
+def test_each_throughput_must_be_a_number_and_the_mfu_a_share_where_a_peak_is_declared() -> None:
     outcome = recorded("converged_1x1")
-    assert names(throughput([with_metric(outcome, "mfu", None)])) == []
-    for wrong in (NAN, 0.0, 1.01, INF):
-        assert names(throughput([with_metric(outcome, "mfu", wrong)])) == ["mfu"]
+    rates, nothing = ("p_whole", "p_train", "p_core"), (*NO_NUMBERS, 0.0, -1.0)
+    for name, wrong in [*product(rates, nothing), *product(["mfu"], (NAN, 0.0, 1.01, INF))]:
+        assert names(throughput([with_metric(outcome, name, wrong)])) == [name], wrong
+    for good in (outcome, with_metric(outcome, "mfu", None)):
+        assert names(throughput([good])) == []
 
 
 def test_every_property_of_a_good_outcome_is_needed_and_defaults_pass_nothing() -> None:
@@ -194,20 +189,14 @@ def test_the_efficiency_says_how_sure_it_is_and_many_cards_must_be_faster_than_o
     assert names(speedup([outcome], OneCard(1000.0, "this run"), 2, 0.0, "strong")) == ["speedup"]
 
 
-@pytest.mark.parametrize(
-    "card", [*(OneCard(nothing, "x") for nothing in (*NO_NUMBERS, 0.0, -1.0)), OneCard(1.0, "x", "tokens/s")]
-)
-def test_a_speed_up_may_be_unknown(card: OneCard) -> None:
-    found = speedup([recorded("converged_1x2")], card, 2, 0.5, "weak")
-    assert names(found) == ["speedup"]
-    assert "cannot compute the speed-up" in failed(found)[0].sentence
-
-
-@pytest.mark.parametrize("nothing", [*NO_NUMBERS, 0.0])
-def test_one_round_without_p_core_spoils_the_speed_up(nothing: float | None) -> None:
-    good = recorded("converged_1x2")
-    rounds = [good, with_metric(good, "p_core", nothing), good]
-    assert names(speedup(rounds, OneCard(1000.0, "this run"), 2, 0.5, "weak")) == ["speedup"]
+@pytest.mark.parametrize("nothing", [*NO_NUMBERS, 0.0, -1.0])
+def test_the_speed_up_is_unknown_without_a_figure_of_one_card_or_of_one_round(nothing: float | None) -> None:
+    good, card = recorded("converged_1x2"), OneCard(1000.0, "this run")
+    one_bad = [good, with_metric(good, "p_core", nothing), good]
+    for rounds, alone in ((one_bad, card), ([good], OneCard(nothing, "x")), ([good], OneCard(1.0, "x", "tokens/s"))):
+        found = speedup(rounds, alone, 2, 0.5, "weak")
+        assert names(found) == ["speedup"]
+        assert "cannot compute the speed-up" in failed(found)[0].sentence
 
 
 @pytest.mark.parametrize("strict", [False, True])
