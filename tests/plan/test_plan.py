@@ -280,15 +280,15 @@ def test_compared_values_change_the_key(catalog: Catalog, more: dict[str, Any]) 
 
 
 def test_a_plan_contains_the_reference_of_its_scale_and_no_key_depends_on_it(tmp_path: Path, catalog: Catalog) -> None:
-    before, parity = planned(catalog), {"settings": ["parity_samples=1000"]}
+    before, parity = planned(catalog), ["parity_samples=1000"]
     assert before.to_json()["reference"] is None
     with pytest.raises(Problems, match=r"parity_samples needs the suite's reference, suites/toy/.*reference\.json"):
-        planned(catalog, **parity)
+        planned(catalog, settings=parity)
     file = write(tmp_path, "suites/toy/pytorch/reference/reference.json", '{"schema": 1}')
     plan = planned(catalog)
     assert plan.to_json()["reference"] == {"schema": 1}
-    assert key(plan) == key(before) == key(planned(catalog, **parity))
-    real = planned(catalog, synthetic=False, check_data=False, **parity)
+    assert key(plan) == key(before) == key(planned(catalog, settings=parity))
+    real = planned(catalog, synthetic=False, check_data=False, settings=parity)
     assert "parity: 1,000 samples, judged by the reference's loss curve" in describe(real)
     for wrong in ("[", "[]"):
         file.write_text(wrong)
