@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from flagperf_driver.measuring.loop import Loop, Measured, PointLimits
 from flagperf_driver.measuring.measurement import Measurement, Point
@@ -103,7 +104,7 @@ def throttled_late(device: FakeDevice) -> float:
     return BASE * device.noise(0.003) * (1.15 if device.at > 1.5 else 1.0)
 
 
-def measure(device: FakeDevice, limits: PointLimits | None = None) -> Measured:
-    (result,) = Loop(device, device, limits or PointLimits(), now=device.now).measure()
+def measure(device: FakeDevice, limits: PointLimits | None = None, **more: Any) -> Measured:
+    (result,) = Loop(device, device, limits or PointLimits(), now=device.now, **more).measure()
     assert isinstance(result, Measured)
     return result

@@ -9,7 +9,7 @@ import pytest
 
 from flagperf_driver.measuring.loop import Loop, Measured, PointLimits, SlowPoint
 from flagperf_driver.measuring.measurement import Point
-from tests.driver.measuring.fakes import BASE, FakeDevice, constant
+from tests.driver.measuring.fakes import BASE, FakeDevice, constant, measure
 
 SIZES = (1, 10, 100, 2000, 10000)
 
@@ -75,8 +75,7 @@ def test_a_point_without_work_is_not_timed() -> None:
             assert math.isnan(seconds)
             return {"capacity": 64e9}
 
-    (result,) = loop(Capacity(constant, 0)).measure()
-    assert isinstance(result, Measured)
+    result = measure(Capacity(constant, 0))
     assert result.figures == {"capacity": 64e9}
     assert (result.seconds, result.interval, result.windows, result.turns) == (None, None, 0, ())
 
@@ -108,24 +107,20 @@ def test_waiting_for_a_core_is_told_apart_from_the_device() -> None:
     """The rank has no core for a third of each iteration."""
     device = FakeDevice(lambda device: 1.5 * BASE, 0)
     core_wait = lambda: device.at / 3  # noqa: E731
-    (own,) = loop(device, core_wait=core_wait, owns_time=True).measure()
-    assert isinstance(own, Measured)
+    own = measure(device, core_wait=core_wait, owns_time=True)
     assert own.seconds == pytest.approx(1.5 * BASE, rel=1e-3)
     assert own.own == pytest.approx(BASE, rel=1e-2)
     assert own.waited == pytest.approx(1 / 3, rel=1e-2)
     assert own.turns[0]["own"] == pytest.approx(BASE, rel=1e-2)
-    (several,) = loop(device, core_wait=core_wait).measure()
-    assert isinstance(several, Measured)
+    several = measure(device, core_wait=core_wait)
     assert (several.own, several.turns[0]["own"]) == (None, None), "threads wait for each other"
     assert several.waited == pytest.approx(1 / 3, rel=1e-2)
 
 
 def test_a_rank_that_loses_its_core_gets_windows_and_turns_of_the_usual_length() -> None:
-    (warm,) = loop(FakeDevice(lambda device: BASE + (0.1 if 0.2 < device.at < 0.32 else 0.0), 0)).measure()
-    assert isinstance(warm, Measured)
+    warm = measure(FakeDevice(lambda device: BASE + (0.1 if 0.2 < device.at < 0.32 else 0.0), 0))
     assert warm.iterations * BASE == pytest.approx(0.01), "the core was lost at the end of the warm-up"
-    (later,) = loop(FakeDevice(lambda device: BASE * (1 if device.at < 0.305 else 40), 0)).measure()
-    assert isinstance(later, Measured)
+    later = measure(FakeDevice(lambda device: BASE * (1 if device.at < 0.305 else 40), 0))
     assert later.iterations * BASE == pytest.approx(0.01)
     assert len(later.turns) >= 4, "a window of 0.4 s is a turn"
 
@@ -157,14 +152,13 @@ def times(factor: float) -> Callable[[FakeDevice], float]:
 
 
 def test_ranks_of_different_speeds_do_the_same_iterations() -> None:
-    fast, slow = ranks(FakeDevice(times(factor), seed) for seed, factor in enumerate((1, 3)))
-    for result, factor in ((fast[0], 1), (slow[0], 3)):
+    shapes = set()
+    for factor, (result,) in zip((1, 3), ranks(FakeDevice(times(1 + 2 * seed), seed) for seed in (0, 1)), strict=True):
         assert isinstance(result, Measured)
         assert result.seconds == pytest.approx(factor * BASE, rel=0.01)
         assert len(result.turns) > 3
-    assert isinstance(fast[0], Measured)
-    assert isinstance(slow[0], Measured)
-    assert (fast[0].windows, fast[0].iterations) == (slow[0].windows, slow[0].iterations)
+        shapes.add((result.windows, result.iterations))
+    assert len(shapes) == 1
 
 
 def test_the_slowest_rank_counts_if_all_work_together() -> None:
@@ -195,11 +189,11 @@ def test_a_size_is_left_out_on_all_ranks_or_on_none() -> None:
 def test_different_points_are_refused_on_every_rank(first: str, second: str, on_first: str, on_second: str) -> None:
     exchange = Exchange(2)
 
-    def measure(names: str, problem: str) -> None:
+    def refused(names: str, problem: str) -> None:
         results = loop(FakeDevice(constant, 0, *map(Point, names)), maximum=exchange.maximum).measure()
         assert next(results).point.name == "a"
         with pytest.raises(ValueError, match=f"^this rank {problem}expected points\\(\\) to return the same points"):
             next(results)
 
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(measure, (first, second), (on_first, on_second)))
+        list(threads.map(refused, (first, second), (on_first, on_second)))

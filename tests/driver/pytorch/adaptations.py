@@ -13,6 +13,7 @@ ADAM = "lr=ctx.config.learning_rate, betas=(ctx.config.beta1, ctx.config.beta2),
 GROUPS = "optimizers.parameter_groups(model, ctx.config)"
 CONVERT = "def convert_model(ctx, model):\n"
 CREATE = "def create_optimizer(ctx, model):\n"
+PLAIN: dict[str, Any] = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3}
 TOY = "import sys\nClassifier = sys.modules['toy_pytorch'].Classifier\n"
 
 GOOD = {
@@ -63,40 +64,33 @@ def folder(text: str) -> str:
     return str(made)
 
 
-class Adapted:
-    """The trainings of one rank."""
+def trained(scenarios: Any, name: str, **more: Any) -> Any:
+    """Train with a vendor's good or bad steps."""
+    how = {"compile": name == "wrapped", "precision": "bf16" if name == "low" else "fp32", **more}
+    try:
+        return scenarios.train(extern=folder({**GOOD, **BAD}[name]), compile_with="eager", **PLAIN, **how)
+    finally:
+        torch.set_autocast_enabled("cpu", False)  # some adapters enable it
 
-    def __init__(self, scenarios: Any) -> None:
-        self.train = scenarios.train
 
-    def trained(self, name: str, text: str, **more: Any) -> Any:
-        how = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3, "compile": name == "wrapped", **more}
-        if name == "low":
-            how["precision"] = "bf16"
-        try:
-            return self.train(extern=folder(text), compile_with="eager", **how)
-        finally:
-            torch.set_autocast_enabled("cpu", False)  # some adapters enable it
+def of_one(scenarios: Any) -> dict[str, Any]:
+    return {
+        "standard": scenarios.train(**PLAIN),
+        "good": {name: trained(scenarios, name) for name in GOOD},
+        "bad": {name: trained(scenarios, name, max_steps=1)["error"] for name in BAD},
+        "meta": trained(scenarios, "modules", steps=ON_META),
+        "meta standard": scenarios.train(ON_META, **PLAIN),
+    }
 
-    def of_one(self) -> dict[str, Any]:
-        plain = {"blocks": 2, "weight_decay": 0.01, "dropout": 0.3}
-        return {
-            "standard": self.train(**plain),
-            "good": {name: self.trained(name, text) for name, text in GOOD.items()},
-            "bad": {name: self.trained(name, text, max_steps=1)["error"] for name, text in BAD.items()},
-            "meta": self.trained("modules", GOOD["modules"], steps=ON_META),
-            "meta standard": self.train(ON_META, **plain),
-        }
 
-    def of_two(self) -> dict[str, Any]:
-        how = {"train_batch_size": 16, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
-        adapted = {"extern": folder(GOOD["modules"]), **how}
-        return {
-            "standard": self.train(ON_META, parallel="ddp", **how),
-            **{parallel: self.train(ON_META, parallel=parallel, **adapted) for parallel in ("ddp", "fsdp")},
-        }
+def of_two(scenarios: Any) -> dict[str, Any]:
+    how = {"train_batch_size": 16, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
+    adapted = {"extern": folder(GOOD["modules"]), **how}
+    return {
+        "standard": scenarios.train(ON_META, parallel="ddp", **how),
+        **{parallel: scenarios.train(ON_META, parallel=parallel, **adapted) for parallel in ("ddp", "fsdp")},
+    }
 
 
 def results(scenarios: Any) -> dict[str, Any]:
-    adapted = Adapted(scenarios)
-    return adapted.of_one() if scenarios.meeting.world.world_size == 1 else adapted.of_two()
+    return of_one(scenarios) if scenarios.meeting.world.world_size == 1 else of_two(scenarios)

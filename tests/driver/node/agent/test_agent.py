@@ -97,6 +97,7 @@ def test_a_rank_that_does_not_reach_its_first_step(lab: Lab) -> None:
     lab.hello()
     (lab.log_dir / "rank0.out.log").write_text("loading\n")  # on a busy machine the rank itself may be too late
     lab.start("time.sleep(1000)", init_timeout_s=1.0)
+    assert lab.wait_for("beat")["ranks"] == {}, "beats of the agent come before those of a rank"
     fault = lab.fault()
     assert (fault["kind"], fault["rank"]) == ("init_timeout", 0)
     assert "init_timeout_s = 1" in fault["sentence"]
@@ -227,12 +228,6 @@ def test_unavailable_cores_are_a_warning_and_the_rank_runs(tmp_path: Path) -> No
         (warning,) = lab.of("warning")
         problem = f"should be bound to the cores {others[0]}, but this process may not use {others[0]}"
         assert warning["sentence"] == f"rank 0 {problem}"
-
-
-def test_beats_are_sent_before_the_first_beat_of_a_rank(lab: Lab) -> None:
-    lab.start("time.sleep(1.5)", init_timeout_s=None, hang_timeout_s=None, round_timeout_s=None)
-    assert lab.wait_for("beat")["ranks"] == {}
-    lab.end()
 
 
 def test_a_rank_inherits_the_hosts_environment_and_the_kernel_kills_it_before_its_agent(lab: Lab) -> None:

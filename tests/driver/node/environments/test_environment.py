@@ -21,6 +21,8 @@ def test_failures_are_raised_again_in_their_run_and_missing_packages_until_a_suc
     earlier.record()
     assert earlier.unavailable() is None
     assert not file.exists()
+    _EarlierBuild(file, "").record(error="uv pip failed")
+    assert _EarlierBuild(file, "").unavailable() is None, "without a run nothing is remembered"
 
 
 def test_the_reason_for_missing_packages_is_reported_by_the_process_that_looked_for_them(
@@ -39,12 +41,6 @@ def test_a_damaged_record_is_no_failure(tmp_path: Path, text: str) -> None:
     file = tmp_path / "frame.failed"
     file.write_text(text)
     assert _EarlierBuild(file, "one").unavailable() is None
-
-
-def test_without_a_run_nothing_is_remembered(tmp_path: Path) -> None:
-    earlier = _EarlierBuild(tmp_path / "frame.failed", "")
-    earlier.record(error="uv pip failed")
-    assert earlier.unavailable() is None
 
 
 @pytest.mark.parametrize(
