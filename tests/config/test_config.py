@@ -10,6 +10,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.config import DEFAULTS, ConfigError, Resolved, Value, load, parse_settings, resolve
+from pytest_flagperf.config.module import MAX_BYTES
 from tests.helpers.trees import (
     BASE,
     MUTABLE,
@@ -280,6 +281,11 @@ def test_files_that_import_each_other_in_a_circle_are_reported(tmp_path: Path) -
         ("layers = []\nlayers[0] = 1\n", f"{CONFIG}:2: layers[0] = 1: config files are read, not run; expected"),
         ("__all__ = []\n", f"{CONFIG}:1: __all__ = []: config files are read, not run; expected assignments"),
         ("names = {1: 2}\n", f"{CONFIG}:1: names = {{1: 2}}: expected a dict with strings as keys"),
+        ("note = 'x' * 100000000\n", f"{CONFIG}:1: note: arithmetic with a str"),
+        ("layers = [0] * 10000000000\n", f"{CONFIG}:1: layers: arithmetic with a list"),
+        ("layers = [1]\n" + "layers = [layers, layers, layers]\n" * 20, f"{CONFIG}:14: layers: the file's values are"),
+        ("note = 'xxxxxxxxxx'\n" + "note = note + note + note\n" * 20, f"{CONFIG}:11: note: the file's values are too"),
+        ("width = 1\n" * MAX_BYTES, f"{CONFIG}: cannot be read: the file is larger than 1 MiB"),
     ],
 )
 def test_an_invalid_file_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:

@@ -297,6 +297,7 @@ CONFIGS = [
     "for max_steps in range(3): pass", "max_steps = -True", "note = 1e308 * 10", "note = 'a' % 5", "note = -'a'",
     "async def f(): pass", "yield 3", "return 3", "await x", "vendor = None", "data_dir = 5", "seed = -1",
     "throughput_only = 1 > 0", "import os; os.system('touch ran')", "max_steps = open('ran', 'w').close()",
+    f"max_steps = {'-' * 500_000}1", "from os import system\nsystem('touch ran')",
 ]  # fmt: skip
 OPTIONS: list[dict[str, Any]] = [
     *({name: "x" * 300} for name in ("vendor", "hw", "cluster", "image", "reports", "resume")),
@@ -335,6 +336,9 @@ def test_damaged_stored_options_are_refused(wrong: str, tmp_path: Path) -> None:
     assert f"cannot resume: {options}: " in start_run(root, {"resume": str(options.parent)})
     options.write_text('{"vendor": "cpu"}')
     assert "continuing" in start_run(root, {"resume": str(options.parent)})  # the control
+    nowhere = start_run(root, {"resume": str(root / "nowhere")})
+    assert "cannot resume: " in nowhere
+    assert "no such directory; expected a run directory" in nowhere
 
 
 def test_a_shell_is_seen(each: Try) -> None:
