@@ -62,13 +62,6 @@ def test_a_suite_without_a_config_is_skipped_and_an_error_when_it_is_named(toy: 
     result.stdout.fnmatch_lines(["*beta:plain:X1:1:1:1*no config*"])
 
 
-def test_a_missing_image_is_reported_with_the_ways_to_set_one(toy: Toy) -> None:
-    result = toy.run("suites", "--runtime=docker")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*no container image*images/plain/Dockerfile*--image*"])
-    assert toy.runs == []
-
-
 def test_a_setting_of_the_site_on_the_command_line_starts_nothing(toy: Toy) -> None:
     result = toy.run("suites", "--lease-time=2", "--bind", "none", "--vender=h1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
