@@ -10,7 +10,6 @@ import pytest
 
 from pytest_flagperf.case import Case
 from pytest_flagperf.engines import Engine
-from pytest_flagperf.engines.agents.environments import runtime_request
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.running import auto_runtime
@@ -61,18 +60,6 @@ def test_an_environment_that_exists_or_can_be_built_is_used_silently(choice: Cho
     assert (choice.of("slow"), choice.asked) == ("venv", [])
     assert (choice.of("pytorch"), choice.of("pytorch", 2), choice.asked) == ("venv", "venv", ["pytorch"])
     assert list(choice.auto.reasons) == []
-
-
-def test_the_files_of_a_request_are_read_once_for_all_shapes(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def counted(*given: Any) -> RuntimeRequest:
-        read.append(given[2].framework)
-        return runtime_request(*given)
-
-    monkeypatch.setattr(auto_runtime, "runtime_request", counted)
-    assert [choice.of(framework, cards) for cards in (1, 2, 4) for framework in ("pytorch", "slow")] == ["venv"] * 6
-    assert sorted(read) == ["pytorch", "slow"]
 
 
 def test_without_an_index_that_answers_it_is_asked_once_and_an_existing_environment_is_used(choice: Choice) -> None:
