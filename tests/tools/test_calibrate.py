@@ -184,50 +184,30 @@ def test_a_seed_counts_once(root: Path, capsys: Capture) -> None:
     assert "(1x1), 5 rounds" in output
 
 
-def test_trainings_that_stopped_at_the_target_are_left_out(root: Path, capsys: Capture) -> None:
-    output = calibrate(capsys, full_run(root / "run1", reason="target"), code=2)
-    assert output.count("stopped by target, expected one of max_steps, max_epochs, max_samples") == 12
-    assert "1x1 has 0 trainings of full length" in output
+LIKE_ALL: dict[str, Any] = {"config": {**CONFIG, "max_steps": 200, "stop_at_target": False}, "seed": 20}
+LEFT_OUT = "note: left out: odd: toy:pytorch:CPU:1:1:1 round 1"
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "code", "words"),
     [
-        ({"loss_at": lambda step: math.nan}, "the loss was NaN"),
-        ({"state": "failed", "fault": {"kind": "exit", "host": "localhost", "rank": 0}}, "round 1"),
-        ({"accuracy_at": lambda step: math.nan}, "top1: missing or not a number in an evaluation"),
+        ({"reason": "target"}, 0, "stopped by target, expected one of max_steps, max_epochs, max_samples"),
+        ({"synthetic": True}, 0, LEFT_OUT),
+        ({"throughput_only": True}, 0, LEFT_OUT),
+        ({"loss_at": lambda step: math.nan}, 2, "1:1:1 round 1: round 1: the loss was NaN"),
+        ({"state": "failed", "fault": {"kind": "exit"}}, 2, "fix its cause and repeat the run"),
+        ({"accuracy_at": lambda step: math.nan}, 2, "top1: missing or not a number in an evaluation"),
+        ({"scale": "reference"}, 2, "expected rounds of one scale, got reference, small"),
+        ({"plan_fields": {**LIKE_ALL, "config": {**LIKE_ALL["config"], "learning_rate": 0.5}}}, 2, "learning_rate"),
+        ({"plan_fields": {**LIKE_ALL, "fingerprint": {"suite_code": "another"}}}, 2, "suite_code"),
+        ({}, 0, "(1x1), 7 rounds"),
     ],
 )
-def test_failed_rounds_are_refused(changes: dict[str, Any], words: str, root: Path, capsys: Capture) -> None:
-    runs = [full_run(root / "good"), stored(root / "bad", [training(20, 0.95, **changes)])]
-    output = calibrate(capsys, *runs, code=2)
-    assert "bad: toy:pytorch:CPU:1:1:1 round 1: " in output
-    assert words in output
-    assert "fix its cause and repeat the run" in output
-    calibrate(capsys, runs[0])  # the control
-
-
-@pytest.mark.parametrize("kind", ["synthetic", "throughput_only"])
-def test_rounds_that_trained_for_something_else_are_left_out(kind: str, root: Path, capsys: Capture) -> None:
-    runs = [full_run(root / "good"), stored(root / "bad", [training(20, 0.95, **{kind: True})])]
-    assert "note: left out: bad: toy:pytorch:CPU:1:1:1 round 1" in calibrate(capsys, *runs)
-
-
-def test_mixed_scales_are_refused(root: Path, capsys: Capture) -> None:
-    runs = [full_run(root / "run1"), full_run(root / "run2", scale="reference")]
-    assert "expected rounds of one scale, got reference, small" in calibrate(capsys, *runs, code=2)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [{"config": {**CONFIG, "max_steps": 200, "learning_rate": 0.5}}, {"fingerprint": {"suite_code": "another"}}],
-)
-def test_unlike_rounds_are_refused(other: dict[str, Any], root: Path, capsys: Capture) -> None:
-    odd = training(20, 0.95)
-    runs = [full_run(root / "run1"), stored(root / "run2", [replace(odd, plan_fields={**odd.plan_fields, **other})])]
-    output = calibrate(capsys, *runs, code=2)
-    assert "pass only rounds of the same training" in output
-    assert ("learning_rate" in output) or ("suite_code" in output)
+def test_a_round_that_is_unlike_the_others_is_left_out_or_refused(
+    changes: dict[str, Any], code: int, words: str, root: Path, capsys: Capture
+) -> None:
+    runs = [full_run(root / "good"), stored(root / "odd", [training(20, 0.95, **changes)])]
+    assert words in calibrate(capsys, *runs, code=code)
 
 
 def with_metrics(of: Callable[[float], dict[str, float]]) -> Callable[[int, list[Entry]], list[Entry]]:
@@ -243,7 +223,6 @@ def with_metrics(of: Callable[[float], dict[str, float]]) -> Callable[[int, list
 def test_further_targets_are_calibrated_as_well(root: Path, capsys: Capture) -> None:
     file = root / FILES[0]
     file.write_text(file.read_text().replace(SMALL, "target = 0.9\nalso = { top5 = 0.98, top9 = 0.01 }\n"))
-
     edit = with_metrics(lambda top1: {"top5": top1 * 0.9, "top9": top1})
     output = calibrate(capsys, full_run(root / "run1", edit=edit))
     assert "target of top5: 0.83 (was 0.98)" in output
@@ -257,7 +236,6 @@ def test_further_targets_are_calibrated_as_well(root: Path, capsys: Capture) -> 
 def test_a_further_target_may_guard_what_the_untrained_model_has(root: Path, capsys: Capture) -> None:
     file = root / FILES[0]
     file.write_text(file.read_text().replace(SMALL, "target = 0.9\nalso = { codes = 0.2 }\n"))
-
     run = full_run(root / "run1", edit=with_metrics(lambda top1: {"codes": 1 - top1 / 2}))
     assert "target of codes: 0.2 (kept); possible from any value (" in calibrate(capsys, run)
     file.write_text(file.read_text().replace("codes = 0.2", "codes = 0.9"))
