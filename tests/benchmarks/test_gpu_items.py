@@ -236,50 +236,41 @@ def test_a_result_that_was_changed_is_not_published(
     assert [path.name for path in (tmp_path / "published").iterdir()] == ["lamb"]
 
 
-@pytest.mark.parametrize(("difference", "good"), [("1.0e-06", True), ("2.0e-02", False), ("nan", False)])
-def test_two_optimizers_must_compute_the_same_weights(tmp_path: Path, difference: str, good: bool) -> None:
-    output = (
-        f"  2.40 times as fast (quartiles 2 to 3)\n  difference after 9 steps: {difference} of the largest weight\n"
-    )
+FASTER = "  2.40 times as fast (quartiles 2 to 3)\n  difference after 9 steps: {} of the largest weight\n"
+READERS = "pillow 70 images/s, pixels differ by 0.000\ntorchvision 900 images/s, pixels differ by {}\n"
+ONE_CALL = "one call: 50000 tokens/s, MFU 40.0%, 60.0 GiB\n"
+
+
+@pytest.mark.parametrize(
+    ("read", "output", "figures"),
+    [
+        (gpu_items.optimizers, FASTER.format("1.0e-06"), {"own step": 2.4, "difference": 1e-6}),
+        (gpu_items.optimizers, FASTER.format("2.0e-02"), "expected a difference"),
+        (gpu_items.optimizers, FASTER.format("nan"), "expected a difference"),
+        (
+            gpu_items.readers,
+            READERS.format("1.383") + "dali: not measured: why\n",
+            {"pillow": 70, "pillow's difference": 0, "torchvision": 900, "torchvision's difference": 1.383},
+        ),
+        (gpu_items.readers, READERS.format("40.1"), r"torchvision: expected a difference of at most 4\.0, got 40\.1"),
+        (gpu_items.readers, READERS.partition("torch")[0], "at least 2 readers"),
+        (
+            gpu_items.mixture,
+            ONE_CALL + "loop: 9000 tokens/s, 60.1 GiB\n",
+            {"one call": 50000, "one call, mfu": 0.4, "loop": 9000},
+        ),
+        (gpu_items.mixture, ONE_CALL, "of one call and of the loop"),
+    ],
+)
+def test_the_figures_of_a_program_are_read_from_what_it_prints(
+    tmp_path: Path, read: Callable[[Path], Measured], output: str, figures: dict[str, float] | str
+) -> None:
     (tmp_path / "output.log").write_text(output)
-    if good:
-        assert gpu_items.optimizers(tmp_path).figures["own step"].value == 2.4
+    if isinstance(figures, str):
+        with pytest.raises(ValueError, match=figures):
+            read(tmp_path)
     else:
-        with pytest.raises(ValueError, match="expected a difference"):
-            gpu_items.optimizers(tmp_path)
-
-
-def test_readers_must_read_the_same_pixels(tmp_path: Path) -> None:
-    pillow, torchvision = (
-        "pillow 70 images/s, pixels differ by 0.000\n",
-        "torchvision 900 images/s, pixels differ by {}\n",
-    )
-    log = tmp_path / "output.log"
-    log.write_text(f"{pillow}{torchvision.format('1.383')}dali: not measured: why\n")
-    assert {name: figure.value for name, figure in gpu_items.readers(tmp_path).figures.items()} == {
-        "pillow": 70, "pillow's difference": 0, "torchvision": 900, "torchvision's difference": 1.383,
-    }  # fmt: skip
-    log.write_text(pillow + torchvision.format("40.1"))
-    with pytest.raises(ValueError, match=r"torchvision: expected a difference of at most 4\.0, got 40\.1"):
-        gpu_items.readers(tmp_path)
-    log.write_text(pillow)
-    with pytest.raises(ValueError, match="at least 2 readers"):
-        gpu_items.readers(tmp_path)
-
-
-def test_the_rates_of_a_mixture_are_read(tmp_path: Path) -> None:
-    log, rows = (
-        tmp_path / "output.log",
-        "one call: 50000 tokens/s, MFU 41.5%, 60.0 GiB\nloop: 9000 tokens/s, 60.1 GiB\n",
-    )
-    log.write_text(rows)
-    figures = gpu_items.mixture(tmp_path).figures
-    assert {name: figure.value for name, figure in figures.items()} == {
-        "one call": 50000, "one call, mfu": pytest.approx(0.415), "loop": 9000,
-    }  # fmt: skip
-    log.write_text(rows.partition("loop")[0])
-    with pytest.raises(ValueError, match="of one call and of the loop"):
-        gpu_items.mixture(tmp_path)
+        assert {name: figure.value for name, figure in read(tmp_path).figures.items()} == figures
 
 
 @pytest.mark.slow
@@ -328,6 +319,11 @@ def test_one_device_leaves_out_the_items_for_several() -> None:
     assert eight.goal.rate == 8 * of_one.rate, "p_core is the rate of all devices"
 
 
+def output_of(command: list[str], environment: dict[str, str]) -> str:
+    env = {**os.environ, **environment}
+    return subprocess.run(command, cwd=REPO, env=env, capture_output=True, text=True, check=True).stdout
+
+
 FIND = """
 from benchmarks import gpu
 from pytest_flagperf.catalog import Catalog
@@ -345,10 +341,7 @@ def test_only_a_missing_device_is_no_failure(tmp_path: Path) -> None:
     environment["PATH"] = f"{tools}:{os.environ['PATH']}"
 
     def find() -> str:
-        command = [sys.executable, "-c", FIND]
-        return subprocess.run(
-            command, cwd=REPO, env={**os.environ, **environment}, capture_output=True, text=True, check=True
-        ).stdout
+        return output_of([sys.executable, "-c", FIND], environment)
 
     assert find() == "('A100', 3)\n"
     nvml[1].set(error=GPU_IS_LOST)
@@ -559,10 +552,7 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     nvml[0].set({"name": "NVIDIA H100 80GB HBM3"})
     python = make_python(tmp_path / "site", "2.11.0+cu130")
     command = [sys.executable, "-m", "benchmarks.gpu", "--plan", f"--python={python}"]
-    done = subprocess.run(
-        command, cwd=REPO, env={**os.environ, **environment}, capture_output=True, text=True, check=True
-    )
-    first, second, _, _, *rows = done.stdout.splitlines()
+    first, second, _, _, *rows = output_of(command, environment).splitlines()
     assert first.startswith("nvidia H100, 1 devices, slices of 9 minutes; results: reports/gpu/H100-")
     assert first.endswith("-torch2.11.0+cu130")
     assert second == f"Python of the ranks: {python} (SITE_PYTHON) with PyTorch 2.11.0+cu130"

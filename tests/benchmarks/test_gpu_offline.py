@@ -1,7 +1,6 @@
 """``make gpu`` on a lent machine: no network, a fresh home, the site's PyTorch, a folder of wheels, and a SIGKILL."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pytest_flagperf.catalog import Catalog
 from tests import environments
 from tests.helpers.processes import running
 from tests.helpers.waiting import until
+from tests.helpers.walk import copy_checkout
 from tests.own_places import REPO
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,9 @@ class Machine:
             **{name: os.environ[name] for name in ("TMPDIR", "PIP_COMPILE")},
         }
         (folder / "home").mkdir()
+        subprocess.run(["git", "clone", "-q", "--shared", "--no-checkout", REPO, self.checkout], check=True)
         copy_checkout(self.checkout)
+        subprocess.run(["git", "reset", "-q"], cwd=self.checkout, check=True)
         make_site(self.site)
         self._fetch_wheels(folder / "installed.txt")
 
@@ -77,18 +79,6 @@ class Machine:
     def processes(self) -> list[str]:
         """Return the command lines of all processes of this machine: its PATH is its own."""
         return [process.line for process in running() if str(self.site) in process.environment.get("PATH", "")]
-
-
-def copy_checkout(target: Path) -> None:
-    """Clone this checkout with its uncommitted changes."""
-    subprocess.run(["git", "clone", "-q", "--shared", "--no-checkout", REPO, target], check=True)
-    tracked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(tracked, cwd=REPO, capture_output=True, text=True, check=True).stdout.split("\0")
-    for name in filter(None, names):
-        if (REPO / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPO / name, target / name)
-    subprocess.run(["git", "reset", "-q"], cwd=target, check=True)
 
 
 def packages_of(environment: Path) -> Path:

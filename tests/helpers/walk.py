@@ -14,6 +14,17 @@ from docsite.blocks import blocks_of
 REPO = Path(__file__).resolve().parents[2]
 
 
+def copy_checkout(target: Path) -> list[str]:
+    """Copy the files that Git tracks, and new ones that it does not ignore; return their sorted names."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=REPO, capture_output=True, text=True, check=True).stdout.split("\0")
+    copied = sorted(name for name in names if name and (REPO / name).is_file())
+    for name in copied:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(REPO / name, target / name)
+    return copied
+
+
 def steps(page: str, end: str | None = None) -> Iterator[str]:
     """Yield the commands of a page in order, up to a heading."""
     text = (REPO / "docs" / page).read_text(encoding="utf-8")
@@ -37,14 +48,7 @@ class Copy:
             **os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "FLAGPERF_LEASES": str(folder / "leases"),
             "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200",
         }  # fmt: skip
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=REPO, capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
-        for name in filter(None, listed.split("\0")):
-            if (REPO / name).is_file():
-                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(REPO / name, self.root / name)
+        copy_checkout(self.root)
         for words in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm all"):
             self.git(*words.split())
 

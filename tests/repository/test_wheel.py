@@ -17,6 +17,7 @@ import pytest
 
 from pytest_flagperf.catalog import Catalog, framework_of
 from tests.helpers.trees import write, write_suite
+from tests.helpers.walk import copy_checkout
 
 pytestmark = pytest.mark.integration
 
@@ -34,13 +35,9 @@ class Wheel:
 
     def __init__(self, folder: Path) -> None:
         self.source, self.dist, self.site = folder / "source", folder / "dist", folder / "site"
-        tracked = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        names = subprocess.run(tracked, cwd=REPO, capture_output=True, text=True, check=True).stdout.split("\0")
-        self.tracked = sorted(name for name in names if name and (REPO / name).is_file())
-        for name in self.tracked:
-            write_bytes(self.source / name, (REPO / name).read_bytes())
+        self.tracked = copy_checkout(self.source)
         for name in CACHES:
-            write_bytes(self.source / name, b"left by a tool")
+            write(self.source, name, "left by a tool")
         (self.source / ".gitignore").unlink()  # without .gitignore, the build must exclude these files itself
         build = [sys.executable, "-m", "hatchling", "build", "-d", str(self.dist)]
         subprocess.run(build, cwd=self.source, capture_output=True, check=True)
@@ -63,11 +60,6 @@ class Wheel:
         done = self.run(folder, "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
         return [line for line in done.stdout.splitlines() if "::" in line]
-
-
-def write_bytes(file: Path, content: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
 
 
 @pytest.fixture(scope="module")
