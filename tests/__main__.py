@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-import psutil
 import pytest
 
 from tests.phases import PHASES
@@ -22,19 +21,12 @@ def run_phases(arguments: Sequence[str], pytest_run: Callable[..., int]) -> bool
     """Run all phases and print how long each took; return whether all tests passed."""
     codes, spent = [], []
     for name, phase in PHASES.items():
-        started, before = time.monotonic(), psutil.cpu_times()
+        started = time.monotonic()
         codes.append(pytest_run(*arguments, *phase, SLOWEST))
-        spent.append(f"{name}: {time.monotonic() - started:.0f} s, cores {_busy(before):.0%} busy")
+        spent.append(f"{name}: {time.monotonic() - started:.0f} s")
     print(*spent, sep="\n", flush=True)
     # The arguments may name files that have no test of a phase.
     return all(code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) for code in codes)
-
-
-def _busy(before: psutil._common.scputimes) -> float:
-    """Return the share of this machine's cores that was used, by any process, since ``before``."""
-    now = psutil.cpu_times()
-    share: float = 1 - (now.idle - before.idle) / max(sum(now) - sum(before), 0.01)
-    return share
 
 
 def _pytest(*arguments: str) -> int:

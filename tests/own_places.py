@@ -158,26 +158,21 @@ class SessionCheck:
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
         """Fail a session that left something; last of all, when its fixtures and its workers are gone.
 
-        In shared places another run may have left it, if only for a time beside this one: then --strict decides, which
-        says that this machine has no other runs.
+        In shared places another run may have left it, so that only a session without other runs looks there: one with
+        --strict, which says that this machine has none.
         """
         yield
         alone = self._was_alone and is_alone() and session.config.getini("strict")
-        own, shared = self._left()
         deadline = time.monotonic() + _PATIENCE_S
-        while (own or (shared and alone)) and time.monotonic() < deadline:
+        while (left := self._left(alone)) and time.monotonic() < deadline:
             time.sleep(0.5)
-            own, shared = self._left()
-        if not alone:  # it may be the other run's
-            _say(session, [f"left by these tests or by another run beside them: {one}" for one in shared])
-            _say(session, ["nothing to do; without other runs, --strict says what these tests leave"][: len(shared)])
-            shared = []
-        if own or shared:
+        if left:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            _say(session, [f"ERROR: left by these tests: {one}" for one in [*own, *shared]])
+            _say(session, [f"ERROR: left by these tests: {one}" for one in left])
 
-    def _left(self) -> tuple[list[str], list[str]]:
-        return left_in_own_places(), sorted(left_in_shared_places(*self._shared) - self._before)
+    def _left(self, alone: bool) -> list[str]:
+        shared = left_in_shared_places(*self._shared) - self._before if alone else ()
+        return [*left_in_own_places(), *sorted(shared)]
 
 
 def _say(session: pytest.Session, lines: list[str]) -> None:

@@ -152,25 +152,23 @@ def test_a_module_imports_only_lower_layers() -> None:
     assert breaches(upward, "pytest_flagperf") == {}
 
 
-def test_an_upward_import_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "pytest_flagperf").mkdir()
-    for name in ("case", "plan", "report", "results", "running"):
-        (tmp_path / "pytest_flagperf" / f"{name}.py").touch()
+@pytest.mark.parametrize(
+    ("module", "code", "found"),
+    [
+        ("case", "def late():\n    from pytest_flagperf.plan import Plan\n", ["plan"]),
+        ("hooks", "if TYPE_CHECKING:\n    from pytest_flagperf.plan import Plan\n", []),
+        ("hooks", "def late():\n    from pytest_flagperf.plan import Plan\n", ["plan"]),
+        ("results", "import pytest_flagperf.running.run\n", ["running"]),
+        ("running", "import pytest_flagperf.results, pytest_flagperf.report.charts\n", ["report"]),
+    ],
+)
+def test_an_upward_import_is_detected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str, code: str, found: list[str]
+) -> None:
     monkeypatch.setitem(globals(), "REPO", tmp_path)
-    case = tmp_path / "pytest_flagperf" / "case.py"
-    case.write_text("def late():\n    from pytest_flagperf.plan import Plan\n")
-    assert upward(case) == ["plan"]
-    hooks = tmp_path / "pytest_flagperf" / "hooks.py"
-    hooks.write_text("if TYPE_CHECKING:\n    from pytest_flagperf.plan import Plan\n")
-    assert upward(hooks) == []
-    hooks.write_text("def late():\n    from pytest_flagperf.plan import Plan\n")
-    assert upward(hooks) == ["plan"]
-    results = tmp_path / "pytest_flagperf" / "results.py"
-    results.write_text("import pytest_flagperf.running.run\n")
-    assert upward(results) == ["running"]
-    running = tmp_path / "pytest_flagperf" / "running.py"
-    running.write_text("import pytest_flagperf.results, pytest_flagperf.report.charts\n")
-    assert upward(running) == ["report"]
+    for name in ("plan", "report", "results", "running"):
+        write(tmp_path, f"pytest_flagperf/{name}.py", "")
+    assert upward(write(tmp_path, f"pytest_flagperf/{module}.py", code)) == found
 
 
 PACKAGES = "pytest_flagperf", "flagperf_driver"
@@ -599,21 +597,12 @@ def test_what_belongs_together_is_one_module(monkeypatch: pytest.MonkeyPatch, tm
     assert found == ["pytest_flagperf.docker.mounts belongs into pytest_flagperf.docker.containers"]
 
 
-# -- sizes ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("package", ["pytest_flagperf", "flagperf_driver"])
-def test_nothing_is_too_large(package: str) -> None:
-    assert list(exceeded_limits(REPO / package)) == []
-
-
-def test_exceeded_limits_are_detected(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "module00.py").write_text("\n" * (MOST_LINES + 1))
+def test_nothing_is_too_large(tmp_path: Path) -> None:
+    assert [line for package in PACKAGES for line in exceeded_limits(REPO / package)] == []
+    write(tmp_path, "package/module00.py", "\n" * (MOST_LINES + 1))
     methods = "".join(f"    def method{number}(self) -> None: ...\n" for number in range(MOST_METHODS + 1))
-    (package / "module01.py").write_text(f"class Large:\n{methods}")
-    assert list(exceeded_limits(package)) == [
+    write(tmp_path, "package/module01.py", f"class Large:\n{methods}")
+    assert list(exceeded_limits(tmp_path / "package")) == [
         "package/module00.py: 801 lines; at most 800",
         "package/module01.py: class Large: 17 public methods; at most 16",
     ]

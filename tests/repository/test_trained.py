@@ -87,26 +87,20 @@ def test_only_slow_tests_of_an_unchanged_suite_are_skipped(monkeypatch: pytest.M
     hashes = {suite.name: trained.hash_of(catalog, suite) for suite in catalog.suites.values()}
     monkeypatch.setattr(trained, "recorded", lambda: {**hashes, changed.name: "of another time"})
 
-    def item(suite: object, **markers: object) -> SimpleNamespace:
+    def is_skipped(suite: object, *, slow: bool = True, everything: bool = False) -> bool:
         added: list[object] = []
-        found = SimpleNamespace(params={"suite": suite})
-        return SimpleNamespace(
-            path=REPO / "tests/suites/test_x.py", callspec=found, get_closest_marker=markers.get,
-            add_marker=added.append, added=added,
+        item = SimpleNamespace(
+            path=REPO / "tests/suites/test_x.py", callspec=SimpleNamespace(params={"suite": suite}),
+            get_closest_marker=lambda _: slow or None, add_marker=added.append,
         )  # fmt: skip
+        of_suites.pytest_collection_modifyitems(SimpleNamespace(getoption=lambda _: everything), [item])  # type: ignore[arg-type, list-item]
+        return bool(added)
 
-    items = [
-        item(changed, slow=1), item(unchanged, slow=1), item(unchanged.path, slow=1), item(unchanged),
-        item(7, slow=1),
-    ]  # fmt: skip
-    config = SimpleNamespace(getoption=lambda _: False)
-    of_suites.pytest_collection_modifyitems(config, items)  # type: ignore[arg-type]
-    assert [bool(one.added) for one in items] == [False, True, True, False, False]
+    assert not is_skipped(changed)
+    assert is_skipped(unchanged)
+    assert is_skipped(unchanged.path)
+    assert not is_skipped(unchanged, slow=False)
+    assert not is_skipped(unchanged, everything=True)
+    assert not is_skipped(7), "a test of many suites runs if any of them changed"
     monkeypatch.setattr(trained, "recorded", lambda: hashes)
-    (of_none,) = nothing_changed = [item(7, slow=1)]
-    of_suites.pytest_collection_modifyitems(config, nothing_changed)  # type: ignore[arg-type]
-    assert of_none.added, "a test of many suites runs if any of them changed"
-    everything = SimpleNamespace(getoption=lambda _: True)
-    (other,) = others = [item(unchanged, slow=1)]
-    of_suites.pytest_collection_modifyitems(everything, others)  # type: ignore[arg-type]
-    assert not other.added
+    assert is_skipped(7)
