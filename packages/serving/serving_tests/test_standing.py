@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,19 +69,3 @@ def test_another_server_is_a_sentence(response: bytes, problem: str) -> None:
     asyncio.run(ask())
     with pytest.raises(ServerError, match=r"127.0.0.1:9/v1/models: no server answered: .*; start it, or correct"):
         StandingServer("http://127.0.0.1:9").wait_ready(1)
-
-
-def test_a_server_killed_at_full_load_is_named_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = ServerProcess.check
-
-    def killed(server: ServerProcess, when: str) -> None:
-        if when == "at 8 at once":
-            os.kill(server._process.pid, signal.SIGKILL)
-            server._process.wait(10)
-        real(server, when)
-
-    monkeypatch.setattr(ServerProcess, "check", killed)
-    with pytest.raises(ServerError, match="ended with signal SIGKILL at 8 at once; its last words: serving formula"):
-        points_of(tmp_path, monkeypatch, synthetic=True, concurrencies=[8])
