@@ -9,7 +9,6 @@ import pytest
 from pytest_flagperf import original
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.problems import Problems
-from pytest_flagperf.running.run import Run
 from pytest_flagperf.selection import Selected, Selection, case_in, hints, keywords, lane, select
 from pytest_flagperf.settings import read_settings
 from tests.helpers.trees import (
@@ -368,29 +367,3 @@ def test_a_case_outside_of_the_brackets_is_ignored_and_files_share_a_lane() -> N
     assert case_in("alpha:plain:CPU:1:2:1/test_x.py::test_b", KNOWN) is None
     ids = [f"{file}::test_a[p-alpha:plain:CPU:1:{n}:1]" for n, file in ((2, "one.py"), (2, "two.py"))]
     assert len({lane(nodeid, KNOWN) for nodeid in ids}) == 1
-
-
-def test_finding_a_folder_costs_the_same_for_any_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree(tmp_path)
-    toml = (tmp_path / "suites/toy/pytorch/suite.toml").read_text()
-    for number in range(9):
-        write(tmp_path, f"suites/m{number}/pytorch/suite.toml", toml)
-    folders = list((tmp_path / "suites").iterdir())
-    resolved: list[Path] = []
-    real = Path.resolve
-
-    def counted(path: Path, strict: bool = False) -> Path:
-        resolved.append(path)
-        return real(path, strict)
-
-    monkeypatch.setattr(Path, "resolve", counted)
-    counts = []
-    for shapes in ("1x1", ",".join(f"{nodes}x{cards}" for nodes in range(1, 9) for cards in range(1, 9))):
-        run = Run.open(tmp_path, tmp_path, {"vendor": "acme", "nodes": shapes}, None)
-        assert run is not None
-        resolved.clear()
-        cases = [one for folder in folders for _ in range(3) for one in run.case_lookup.cases_of(folder)]
-        assert not any(run.case_lookup.wrong_suite(folder, "training") for folder in folders)
-        assert len(cases) == 30 * len(shapes.split(","))
-        counts.append(len(resolved))
-    assert counts[0] == counts[1] < 100

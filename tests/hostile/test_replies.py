@@ -6,7 +6,6 @@ On these hosts a real agent runs behind a program that changes some of its words
 import base64
 import gzip
 import hashlib
-import itertools
 import json
 import stat
 import sys
@@ -19,10 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flagperf_driver.node.agent.archive import LogLimits
 from pytest_flagperf.engines.agents.collect import _archive
 from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
-from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge
+from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
 from pytest_flagperf.hosts import HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
@@ -233,18 +231,6 @@ def test_a_transfer_without_an_end_ends(name: str) -> None:
     with pytest.raises(InvalidReply) as invalid:
         _archive(Elsewhere("h2"), ask, DEFAULT_LIMITS)
     assert sentence in str(invalid.value)
-
-
-def test_a_transfer_ends_at_the_limit_before_it_began() -> None:
-    asked = itertools.count()
-
-    def ask(offset: int) -> Message:
-        next(asked)
-        return piece_of(bytes(2 * MIB), offset, MIB)
-
-    with pytest.raises(LogsTooLarge, match=r"larger than 0\.000976562 GiB; .* max_log_gib"):
-        _archive(Elsewhere("h2"), ask, LogLimits(MIB))
-    assert next(asked) == 1
 
 
 @pytest.mark.parametrize(

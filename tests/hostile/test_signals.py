@@ -71,6 +71,22 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(local: Local, workers: tup
     assert_devices_are_free(local)
 
 
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, ("-n2",)), (signal.SIGQUIT, ())])
+def test_an_interrupted_run_ends_in_order_and_can_be_resumed(
+    local: Local, number: signal.Signals, workers: tuple[str, ...]
+) -> None:
+    going = local.start("suites", *ONE, "-v", *workers)
+    local.wait_for(lambda: "PASSED" in local.output, "the first case's end")
+    wait_for_beta(local)
+    going.process.send_signal(number)
+    assert going.wait() == pytest.ExitCode.INTERRUPTED, local.output
+    assert_ended_in_order(local)
+    assert re.search(r"(?m)^flagperf: interrupted: 1 of 2 cases passed, 1 not finished", local.output), local.output
+    assert re.search(r"(?m)^--resume=reports/run", local.output)
+    (local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text("")
+    assert "runs again: beta:plain:CPU:1:1:1" in local.resume(*ONE)
+
+
 def test_a_run_under_nohup_outlives_its_terminal(local: Local) -> None:
     (local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py").write_text("step_s = 0.2\n")
     terminal = in_terminal(local, ["nohup", *PYTEST])

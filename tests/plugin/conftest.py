@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -115,6 +116,10 @@ class Toy:
     def run(self, *arguments: str) -> pytest.RunResult:
         return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
+    def flagperf(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "pytest_flagperf", *map(str, arguments)]
+        return subprocess.run(argv, cwd=self.root, capture_output=True, text=True, check=False)
+
     def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Going:
         """Start a run that a test watches while it goes on; the end of the test ends it."""
         log = self.root / f"run{len(self.going)}.log"
@@ -137,6 +142,10 @@ class Toy:
     @property
     def runs(self) -> list[Path]:
         return sorted((self.root / "reports").glob("run*"))
+
+    @property
+    def junit(self) -> ET.Element:
+        return ET.parse(self.runs[-1] / "junit.xml").getroot()
 
 
 def ignore_other_load(monkeypatch: pytest.MonkeyPatch) -> None:

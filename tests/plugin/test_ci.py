@@ -36,13 +36,9 @@ def test_a_failure_is_in_the_verdict_and_a_run_without_cases_has_one(toy: Toy, m
     result.stdout.fnmatch_lines(["not run: alpha:plain:X1:1:1:1: acme has no config*"])
 
 
-def junit(toy: Toy) -> ET.Element:
-    return ET.parse(toy.runs[-1] / "junit.xml").getroot()
-
-
 def test_a_failure_has_the_case_and_its_logs_attached_also_with_workers(toy: Toy) -> None:
     toy.run("suites", "-k", "alpha and 1:2 and converges", "--set=fault=kill", "-n2")
-    (case,) = junit(toy).iter("testcase")
+    (case,) = toy.junit.iter("testcase")
     failure = case.find("failure")
     assert failure is not None
     assert failure.attrib["message"].startswith("alpha:plain:CPU:1:2:1: round 1: rank 1 on localhost was killed")
@@ -68,7 +64,7 @@ def test_a_dead_worker_is_a_failure_in_all_files(toy: Toy) -> None:
     )
     result = toy.run("suites", "-k", "alpha and 1:1:1 and converges", "-n1")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    assert [case.find("error") is not None for case in junit(toy).iter("testcase")].count(True) == 1
+    assert [case.find("error") is not None for case in toy.junit.iter("testcase")].count(True) == 1
     (case,) = json.loads((toy.runs[-1] / "results.json").read_text())["cases"]
     (died,) = [each for given in case["verdicts"].values() for each in given if not each["ok"]]
     assert (case["ok"], died["name"]) == (False, "worker")
@@ -84,9 +80,9 @@ def test_captured_output_is_kept_in_a_single_element_with_paths_relative_to_gitl
     monkeypatch.setenv("CI_PROJECT_DIR", str(toy.root))
     words = (f"-ojunit_logging={logging}", "-ojunit_suite_name=nightly")
     toy.run("suites", "-k", "alpha and 1:1:1 and converges", "--set=fault=exit", *words)
-    (suite,) = junit(toy).iter("testsuite")
+    (suite,) = toy.junit.iter("testsuite")
     assert suite.attrib["name"] == "nightly"
-    (output,) = junit(toy).iter("system-out")
+    (output,) = toy.junit.iter("system-out")
     log = "alpha_plain_CPU_1_1_1/round1/localhost_noderank0/rank0.out.log"
     assert f"[[ATTACHMENT|reports/{toy.runs[0].name}/{log}]]" in (output.text or "").splitlines()
 
@@ -97,7 +93,7 @@ def test_the_file_matches_the_schema_of_jenkins(toy: Toy) -> None:
         "def test_mine(case, broken): pass\ndef test_skip(case): pytest.skip('no')\n"
     )
     toy.run("suites/alpha", "--set=fault=exit")
-    root = junit(toy)
+    root = toy.junit
     schema = xmlschema.XMLSchema(str(SCHEMA))
     # Jenkins reads properties of a test, but its schema does not have them yet.
     for case in root.iter("testcase"):

@@ -4,8 +4,6 @@ import ast
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,11 +49,6 @@ def example(toy: Toy, installed_example: Path, monkeypatch: pytest.MonkeyPatch) 
     return toy
 
 
-def flagperf(toy: Toy, *arguments: object) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "pytest_flagperf", *map(str, arguments)]
-    return subprocess.run(argv, cwd=toy.root, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
 def test_a_run_uses_every_hook_of_the_example(example: Toy) -> None:
     (example.root / "flagperf.toml").write_text("[engines.processes]\ntimeout_s = 60\n")
@@ -74,14 +67,14 @@ def test_a_run_uses_every_hook_of_the_example(example: Toy) -> None:
     (verdicts,) = [verdicts for test, verdicts in case["verdicts"].items() if test.startswith("test_plugins")]
     assert [(one["name"], one["kind"], one["ok"]) for one in verdicts] == [("lab.ready", "plugin", True)]
     # Without the tree and the engine, from the run's directory alone.
-    exported = flagperf(example, "export", run, "--format=prometheus")
+    exported = example.flagperf("export", run, "--format=prometheus")
     assert exported.stdout == f"{run}/flagperf.prom\n"
     assert re.search(
         r'^flagperf_p_core\{run="run\d+",case="alpha:plain:L1:1:2:1"\} \d',
         (run / "flagperf.prom").read_text(),
         re.MULTILINE,
     )
-    assert re.search(r"^lab +Lab +small +lab-flagperf 1\.2 +L1", flagperf(example, "list").stdout, re.MULTILINE)
+    assert re.search(r"^lab +Lab +small +lab-flagperf 1\.2 +L1", example.flagperf("list").stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -124,12 +117,12 @@ def test_a_suite_of_the_examples_kind_runs_and_every_command_reads_it(
     judged = {one["name"]: (one["kind"], one["ok"]) for verdicts in stored["verdicts"].values() for one in verdicts}
     assert (stored["ok"], judged["grows copy"]) == (True, ("grows", True))
     assert ">Transfer</h3>" in (example.runs[0] / "report.html").read_text()
-    assert f"{case}: copy 20 GB/s" in flagperf(example, "show", run).stdout
-    assert "0 differences" in flagperf(example, "verify", run).stdout
-    assert "copy" in flagperf(example, "compare", run, run).stdout
-    assert re.search(r"^gamma:plain +copy and 1 more +reference, small", flagperf(example, "list").stdout, re.MULTILINE)
+    assert f"{case}: copy 20 GB/s" in example.flagperf("show", run).stdout
+    assert "0 differences" in example.flagperf("verify", run).stdout
+    assert "copy" in example.flagperf("compare", run, run).stdout
+    assert re.search(r"^gamma:plain +copy and 1 more +reference, small", example.flagperf("list").stdout, re.MULTILINE)
     monkeypatch.delenv("PYTHONPATH")  # the package is away
-    shown = flagperf(example, "show", run)
+    shown = example.flagperf("show", run)
     assert "kind 'transfer' is unknown: install the package that has it; the kinds are training, measurement" in (
         shown.stdout + shown.stderr
     )

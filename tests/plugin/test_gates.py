@@ -1,7 +1,6 @@
 """The gates of a run: accepted baselines, validity warnings and expected failures."""
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,6 @@ def verdicts(toy: Toy, test: str = "throughput", run: int = -1) -> dict[str, Any
 
 def baseline(toy: Toy) -> Path:
     return toy.root / "reports" / "baselines" / "alpha_plain_CPU_1_1.json"
-
-
-def junit(toy: Toy) -> ET.Element:
-    return ET.parse(toy.runs[-1] / "junit.xml").getroot()
 
 
 def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_exit_code(toy: Toy) -> None:
@@ -54,7 +49,7 @@ def test_an_accepted_run_passes_and_a_regression_fails_the_test_junit_and_the_ex
     worse.stdout.fnmatch_lines([f"{sentence}{toy.runs[0].name}*"])
     worse.stdout.no_fnmatch_line(advice)
     assert not verdicts(toy)["baseline p_core"]["ok"]
-    (failure,) = junit(toy).iter("failure")
+    (failure,) = toy.junit.iter("failure")
     assert "10.0 % below the baseline's" in (failure.text or "") + failure.get("message", "")
 
 
@@ -81,7 +76,7 @@ def test_an_expected_failure_passes_and_all_reports_have_its_reason(toy: Toy) ->
     result.assert_outcomes(passed=4, xfailed=1)
     assert result.ret == 0
     assert verdicts(toy, "speedup")["efficiency"]["expected_failure"] == "two cores share one cache"
-    (skipped,) = junit(toy).iter("skipped")
+    (skipped,) = toy.junit.iter("skipped")
     assert "two cores share one cache" in skipped.get("message", "")
     assert "two cores share one cache" in (toy.runs[0] / "report.html").read_text()
     (case,) = [one for one in json.loads((toy.runs[0] / "results.json").read_text())["cases"] if ":1:2:" in one["case"]]

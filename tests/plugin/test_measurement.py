@@ -2,8 +2,6 @@
 
 import csv
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -21,13 +19,6 @@ def measuring(toy: Toy) -> Toy:
     return toy
 
 
-def flagperf(toy: Toy, *arguments: str) -> str:
-    argv = [sys.executable, "-m", "pytest_flagperf", *arguments]
-    ended = subprocess.run(argv, cwd=toy.root, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
-
-
 def test_a_measurement_runs_beside_a_training_and_every_command_reads_both(measuring: Toy) -> None:
     result = measuring.run("suites", f"--case={CASE}", f"--case={TRAINING}", "--throughput-only", "--strict", "-v")
     result.assert_outcomes(passed=3)
@@ -36,16 +27,16 @@ def test_a_measurement_runs_beside_a_training_and_every_command_reads_both(measu
         rows = {row["case"]: row for row in csv.DictReader(file)}
     assert float(rows[CASE]["copy_B/s"]) == float(rows[CASE]["metric_value"]) == pytest.approx(20e9)
     assert rows[CASE]["converged"] == rows[CASE]["p_core"] == rows[TRAINING]["copy_B/s"] == ""
-    assert "20 GB/s" in flagperf(measuring, "show", run, "--figures")
-    assert "0 differences" in flagperf(measuring, "verify", run)
-    assert "copy" in flagperf(measuring, "compare", run, run)
-    assert "gamma:plain" in flagperf(measuring, "list")
-    flagperf(measuring, "export", run, "--format=markdown")
+    assert "20 GB/s" in measuring.flagperf("show", run, "--figures").stdout
+    assert "0 differences" in measuring.flagperf("verify", run).stdout
+    assert "copy" in measuring.flagperf("compare", run, run).stdout
+    assert "gamma:plain" in measuring.flagperf("list").stdout
+    measuring.flagperf("export", run, "--format=markdown")
     assert "| 20 GB/s |" in (measuring.runs[0] / "performance.md").read_text()
-    flagperf(measuring, "report", run)
+    measuring.flagperf("report", run)
     assert "20 GB/s" in (measuring.runs[0] / "report.html").read_text()
     (measuring.root / "baselines").mkdir()
-    assert "accepted: gamma:plain:CPU:1:2: copy 20 GB/s" in flagperf(measuring, "accept", run)
+    assert "accepted: gamma:plain:CPU:1:2: copy 20 GB/s" in measuring.flagperf("accept", run).stdout
     slower = measuring.run("suites", "-m", "measurement", f"--case={CASE}", "--set=speed=10e9", "--resume", run)
     slower.assert_outcomes(passed=2)  # its rounds are those of the run
     slower = measuring.run("suites", "-m", "measurement", f"--case={CASE}", "--set=speed=10e9", "--ignore-differences")
@@ -120,12 +111,12 @@ def test_a_short_measurement_before_the_run_refuses_to_start_with_a_slow_device(
     (toy.root / "baselines").mkdir()
     measured = ("suites", "--case=gamma:plain:CPU:1:2:1", "-m", "measurement")
     toy.run(*measured, "--set=speed=30e9").assert_outcomes(passed=2)
-    flagperf(toy, "accept", str(toy.runs[-1]))
+    toy.flagperf("accept", str(toy.runs[-1]))
     result = toy.run("suites", case, "--preflight=measure")
     result.stdout.fnmatch_lines(["*copy 20 GB/s; not compared with the accepted baseline: config: speed 3*"])
     assert result.ret == 0
     toy.run(*measured, "--ignore-differences")
-    flagperf(toy, "accept", str(toy.runs[-1]))
+    toy.flagperf("accept", str(toy.runs[-1]))
     suite.write_text(PLAIN_MEASUREMENT_TOML + 'preflight = ["step_s=0.02", "speed=10e9"]\n')
     result = toy.run("suites", case, "--preflight=measure")
     result.stderr.fnmatch_lines(["*localhost: rank 0: copy is 10 GB/s, more than 10.0 % below the accepted 20 GB/s*"])

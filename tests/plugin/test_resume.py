@@ -1,10 +1,7 @@
 """Interrupted runs on this machine and --resume: rounds that are continued, skipped or run again."""
 
 import json
-import re
-import signal
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -183,37 +180,3 @@ def test_what_a_resumed_run_ignores_is_said(local: Local) -> None:
     output = local.resume("--nodes=1x2", "--set=speed=90", tests="suites/alpha")
     assert "flagperf: --nodes=1x2 has no effect: --resume continues the cases of the run" in output
     assert ": 1 finished round kept, measured with other values: config: speed 100.0 -> 90" in output
-
-
-def test_resuming_something_else_is_an_error(local: Local) -> None:
-    (local.toy.root / "empty").mkdir()
-    for name, reason in (("nowhere", "no such directory; expected a run directory"), ("empty", "cannot be read")):
-        output = local.run("suites", f"--resume={name}", code=pytest.ExitCode.USAGE_ERROR)
-        assert f"--resume={name}: cannot resume: " in output
-        assert reason in output
-        assert "Traceback" not in output
-    assert local.toy.runs == []
-
-
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, ("-n2",)), (signal.SIGQUIT, ())])
-def test_an_interrupt_keeps_finished_rounds(local: Local, number: signal.Signals, workers: tuple[str, ...]) -> None:
-    slow = local.toy.root / "suites" / "beta" / "plain" / "config" / "_small.py"
-    slow.write_text("step_s = 0.1\nmax_steps = 100000\nlearning_rate = 0\n")
-    going = local.start("suites", *ONE, "-v", *workers)
-    local.wait_for(lambda: "PASSED" in local.output, "the first case's end")
-    local.wait_for_steps("beta*")
-    going.process.send_signal(number)
-    assert going.wait() == pytest.ExitCode.INTERRUPTED, local.output
-    local.assert_nothing_runs()
-    assert re.search(r"(?m)^flagperf: interrupted: 1 of 2 cases passed, 1 not finished", local.output), local.output
-    assert re.search(r"(?m)^--resume=reports/run", local.output)
-    results = json.loads((local.run_directory / "results.json").read_text())
-    assert {case["case"]: case["rounds"] for case in results["cases"]}
-    assert "alpha:plain:CPU:1:1:1" in (local.run_directory / "report.html").read_text()
-    names = {item.get("name") or "" for item in ET.parse(local.run_directory / "junit.xml").iter("testcase")}
-    assert any("alpha:plain:CPU:1:1:1" in name for name in names)
-    assert local.rounds()["beta_plain_CPU_1_1_1/round1"]["state"] == "interrupted"
-    # The run can be resumed.
-    slow.write_text("")
-    output = local.resume(*ONE)
-    assert "runs again: beta:plain:CPU:1:1:1" in output

@@ -81,8 +81,6 @@ def test_a_killed_sweep_is_resumed_where_it_ended(toy: Toy) -> None:
     result.stdout.fnmatch_lines(["flagperf: 3 of 3 cases passed*"])
     assert record.stat().st_mtime_ns == before
     assert {path.name for path in run.glob("alpha_*")} == {name.replace(":", "_") for name in (first, second, third)}
-    again = toy.run(*EACH[:1], f"--resume={run}", "--each=learning_rate=0.2").stdout
-    again.fnmatch_lines(["flagperf: --each=learning_rate=0.2 has no effect: --resume continues the cases of the run"])
 
 
 def test_a_variant_has_its_own_baseline_and_is_compared_with_itself_alone(toy: Toy) -> None:
