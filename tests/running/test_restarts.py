@@ -147,7 +147,7 @@ def test_the_last_start_is_the_result_if_no_other_can_begin(tmp_path: Path, note
     engine: Any = SimpleNamespace(run=run, leave_out=None)
     of_run: Any = SimpleNamespace(path=tmp_path / "run")
     plan: Any = SimpleNamespace(
-        case=Case.parse("toy:pytorch:CPU:1:1:1"), config=FIELDS["config"], throughput_only=False, replay={}
+        case=Case.parse("toy:pytorch:CPU:1:1:1"), config=FIELDS["config"], throughput_only=False, saves_states=False
     )
     rounds = Rounds(lambda _: plan, engine, of_run, Records(of_run), Restarts(3))
     assert rounds.run(plan, 1, folder).failures[0].sentence.endswith("was killed")
