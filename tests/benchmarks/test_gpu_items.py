@@ -166,18 +166,6 @@ def test_an_item_of_the_machine_has_the_figures_that_its_suite_declares(tmp_path
         gpu_items.measured(tmp_path / "other")
 
 
-def test_the_machine_is_measured_on_one_device_and_on_all_at_once() -> None:
-    def nodes(devices: int) -> dict[str, str]:
-        items = gpu_items.make_items(target(devices=devices), Path("out"))[1:]
-        machine = [item for item in items if item.name in gpu_items.MACHINE_S]
-        assert machine == items[: len(machine)], "before the models"
-        words = {item.name: word for item in machine for word in item.command if word.startswith("--nodes=")}
-        return {name: word.removeprefix("--nodes=") for name, word in words.items()}
-
-    assert nodes(1)["computation"] == "1x1"
-    assert nodes(8)["transfer"] == "1x1,1x8"
-
-
 def test_the_kept_figures_are_figures_of_a_round() -> None:
     assert set(gpu_items.KEPT) <= FIGURES.keys()
 

@@ -24,24 +24,14 @@ def gap(catalog: Catalog, hardware: str = "X9", shape: str = "1x8", scale: str =
     return catalog.unsupported(suite, vendor, hardware, Shape.parse(shape), scale)
 
 
-def test_folders_with_their_toml_are_suites_and_vendors_with_its_values(tmp_path: Path) -> None:
+def test_folders_with_their_toml_are_suites_and_vendors(tmp_path: Path) -> None:
     write(tmp_path, "suites/common/data.py", "")
     write(tmp_path, "suites/half/pytorch/model.py", "")
     catalog = tree(tmp_path)
     assert list(catalog.suites) == [("toy", "pytorch")]
     assert list(catalog.vendors) == ["acme"]
-    suite = catalog.suite("toy", "pytorch_1.13")
-    assert (suite.metric.name, suite.metric.direction, suite.sample_unit) == ("top1", "higher", "images")
-    assert suite.scales["reference"].target.value == 0.75
-    assert suite.scales["reference"].data[0].files == 3
-    small = suite.scales["small"]
-    assert (small.flops_per_sample, small.counted_on, small.data) == (None, "meta", ())
-    vendor = catalog.vendor("acme")
-    assert (vendor.toml.name, vendor.hardware, vendor.toml.runtime) == ("Acme", "X9", "venv")
-    assert vendor.shapes == (Shape(1, 1), Shape(1, 8))
-    assert vendor.chip("X9").peak_tflops.get("bf16") == 80.5
-    assert vendor.chip("X9").peak_tflops.get("fp8") is None
-    assert vendor.chip("A1x2").peak_tflops.get("bf16") is None
+    assert catalog.suite("toy", "pytorch_1.13").scales["reference"].data[0].files == 3
+    assert catalog.vendor("acme").shapes == (Shape(1, 1), Shape(1, 8))
 
 
 def test_a_root_may_have_configs_for_a_vendor_of_another_root_but_not_its_suite(tmp_path: Path) -> None:
@@ -263,12 +253,3 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     (write_suite(tmp_path) / "suite.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(CatalogError, match=r"suite\.toml: not UTF-8"):
         _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").metric
-
-
-def test_the_names_of_a_chip_and_a_probe_are_found(tmp_path: Path) -> None:
-    write_vendor(tmp_path, toml=VENDOR_TOML + 'names = ["Fast ?1"]\n')
-    vendor = Catalog.scan([tmp_path]).vendor("acme")
-    assert list(vendor.chips.values())[-1].names == ("Fast ?1",)
-    assert (vendor.toml.nvml, vendor.probe) == (False, None)
-    (vendor.path / "probe.py").touch()
-    assert vendor.probe == vendor.path / "probe.py"

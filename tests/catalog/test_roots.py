@@ -12,7 +12,6 @@ import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog, CatalogError, scan
-from pytest_flagperf.commands import main
 from pytest_flagperf.engines.agents import environments as environments_module
 from pytest_flagperf.engines.agents.environments import Environments
 from pytest_flagperf.hooks.roots import installed_roots
@@ -60,13 +59,6 @@ def test_a_package_provides_suites_and_vendors(tmp_path: Path, install: Install)
     catalog = catalog_of(tmp_path / "tree")
     assert set(catalog.vendors) == {"acme", "made"}
     assert catalog.packages[catalog.vendors["made"].root] == "made_maker 1.2"
-
-
-@pytest.mark.parametrize("root", ["Path(__file__).parent / 'inner'", "str(Path(__file__).parent / 'inner')"])
-def test_a_root_may_be_a_path_or_a_string(install: Install, root: str) -> None:
-    package = install(root=root)
-    write_vendor(package / "inner", "made")
-    assert installed_roots() == {(package / "inner").resolve(): "made_maker 1.2"}
 
 
 @pytest.mark.parametrize(
@@ -119,24 +111,6 @@ def test_a_suite_outside_the_checkout_uses_the_vendors_of_the_checkout(tmp_path:
     assert ({*catalog.suites}, catalog.vendors, catalog.replaced) == ({("mine", "pytorch")}, checkout.vendors, {})
     write_vendor(folder, "own")
     assert {*scan(settings, {}, tmp_path / "checkout").vendors} == {"own"}
-
-
-def test_list_shows_the_origin_of_a_vendor(
-    tmp_path: Path, install: Install, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    tree(tmp_path / "tree")
-    assert main(["list", str(tmp_path / "tree")]) == 0
-    assert "from" not in capsys.readouterr().out
-    write_vendor(install(), "made")
-    write_vendor(tmp_path / "lab", "mine")
-    assert main(["list", str(tmp_path / "tree"), "--roots", str(tmp_path / "lab")]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[:5] for line in lines if line and line[0] in ("acme", "made", "mine")] == [
-        ["acme", "Acme", "reference", "X9", "(up"],
-        ["made", "Acme", "reference", "made_maker", "1.2"],
-        ["mine", "Acme", "reference", f"{tmp_path}/lab", "X9"],
-    ]
 
 
 @pytest.mark.parametrize("how", ["absolute", "relative", "linked root", "linked vendor"])

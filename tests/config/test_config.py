@@ -101,14 +101,6 @@ def test_each_layer_overrides_the_layers_below_and_has_its_line(tmp_path: Path) 
     assert values["vendor"].value == "acme"
 
 
-def test_the_compile_mode_must_be_one_of_torch(tmp_path: Path) -> None:
-    allowed = resolved(tmp_path, settings=("compile_mode=max-autotune",)).values["compile_mode"]
-    assert (allowed.value, allowed.layer) == ("max-autotune", "setting")
-    message = problems(tmp_path, settings=("compile_mode=max-autotun",))[0]
-    assert "--set compile_mode=max-autotun: expected 'default' or 'reduce-overhead' or 'max-autotune'" in message
-    assert "did you mean max-autotune?" in message
-
-
 def test_an_option_of_a_framework_is_unknown_in_suites_of_others(tmp_path: Path) -> None:
     write_suite(tmp_path, framework="numpy")
     write_vendor(tmp_path, toml=VENDOR_TOML + '[framework.numpy]\ndevice = "acme"\nbackend = "acl"\n')
@@ -513,9 +505,9 @@ def test_checkpoints_need_a_folder_that_stays(tmp_path: Path, settings: tuple[st
 EVERY = "eval_samples = 2000\n"
 
 
-def evaluations(root: Path, *settings: str, base: str = EVERY, config: str = "") -> Resolved:
+def evaluations(root: Path, *settings: str, base: str = EVERY) -> Resolved:
     """Resolve a config at 1x8 with a batch of 32; the suite requires an evaluation every 2,000 samples, or 7 steps."""
-    catalog = tree(root, config)
+    catalog = tree(root)
     write(root, "suites/toy/pytorch/config/_base.py", BASE + base)
     return of(catalog, *settings)
 
@@ -553,10 +545,3 @@ def test_a_suite_evaluates_often_enough_at_any_shape_and_batch(
 def test_a_case_cannot_evaluate_less_often_than_the_suite_requires(tmp_path: Path, setting: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         evaluations(tmp_path, setting)
-
-
-def test_a_vendors_file_that_evaluates_too_rarely_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"config_X9x1x8.py:1: eval_steps = 60: .*suites/toy/pytorch/config/_base.py:"
-    ):
-        evaluations(tmp_path, config="eval_steps = 60\n")

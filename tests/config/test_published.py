@@ -247,16 +247,6 @@ if torch.cuda.is_available():
     assert by_line[13].startswith("if torch.cuda.is_available(): config files are read, not run; expected assignments")
 
 
-def test_a_file_may_import_a_framework_and_have_functions_but_not_lack_a_neighbour(tmp_path: Path) -> None:
-    assert own(tmp_path, "import torch\nseed = 7\n").config["seed"] == 7
-    (problem,) = problems(tmp_path, "import torch\nseed = torch.initial_seed()\n")
-    assert problem.startswith("config_A100x1x8.py:2: seed: 'torch.initial_seed()' is not evaluated")
-    text = "import torch\nlr = 1e-5\ndef get_gpu_mem():\n    total = 1\n    return torch.cuda.mem() / total\n"
-    assert outcomes(own(tmp_path, text)).keys() == {"lr"}
-    (problem,) = problems(tmp_path, "import torch\nfrom config_comon import *\nlr = 1e-5\n")
-    assert problem.startswith("config_A100x1x8.py:2: from config_comon import *: no config_comon.py in config/;")
-
-
 def test_a_neighbours_unread_value_may_be_replaced(tmp_path: Path) -> None:
     common = "import torch\nseed = torch.initial_seed()\nlr = 1e-5\n"
     write(tmp_path, "vendors/nvidia/glm-pytorch/config/config_common.py", common)

@@ -1,13 +1,12 @@
 """The tables of figures, verdicts and files, from which the reference pages are made, are complete."""
 
 import ast
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from docsite import reference, tables
+from docsite import reference
 from pytest_flagperf.kind import criteria
 from pytest_flagperf.kinds import TrainingKind
 from pytest_flagperf.results.figures.kinds import FIGURES, MONEY, RATE
@@ -80,18 +79,3 @@ def test_every_row_of_a_reference_page_has_a_meaning(name: str) -> None:
     rows = [line for line in reference.pages()[f"reference/{name}"].splitlines() if line.startswith("| `")]
     assert len(rows) >= 15
     assert [row for row in rows if row.endswith("|  |")] == []
-
-
-def test_a_key_is_read_with_its_docstring_or_its_comment(tmp_path: Path) -> None:
-    keys = {key.name: key for key in tables.dataclass_keys(Example)}
-    assert keys["first"].meaning == "The first."
-    assert (keys["second"].meaning, keys["second"].shown_default) == ("in the line", "`[1, 2]`")
-    assert keys["third"].shown_default == "required"
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    third: str
-    first: str = "a"
-    """The first."""
-    second: tuple[int, ...] = (1, 2)  # in the line

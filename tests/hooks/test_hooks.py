@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from pytest_flagperf import hooks
 from pytest_flagperf.commands import main
-from pytest_flagperf.hooks import plugins
 from pytest_flagperf.hooks.plugins import Answer, call
 from pytest_flagperf.plugin.pytest_html import write_pages
 from pytest_flagperf.problems import Problems
@@ -105,21 +103,6 @@ def test_commands_that_need_no_plugin_do_not_import_pluggy(command: str, loaded:
     script = f"import sys; from pytest_flagperf.commands import main; main({words})\nsys.exit('pluggy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == loaded, done.stderr.decode()
-
-
-def test_plugins_are_looked_up_once_per_process(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.install(ROOTS)
-    groups: list[str] = []
-
-    def counted(group: str) -> EntryPoints:
-        groups.append(group)
-        return entry_points(group=group)
-
-    monkeypatch.setattr(plugins, "entry_points", counted)
-    for number in range(3):
-        assert plugins.having("flagperf_roots")
-        monkeypatch.syspath_prepend(f"/nowhere{number}")  # as pytest does for each suite
-    assert groups == ["flagperf"]
 
 
 def export(capsys: Capture, *arguments: object) -> tuple[int, str]:

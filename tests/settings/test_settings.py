@@ -5,10 +5,6 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.settings import (
-    COMMAND_LINE_OPTIONS,
-    GROUPS,
-    OPTIONS,
-    SITE,
     SettingsError,
     check_paths,
     check_unknown,
@@ -57,18 +53,6 @@ def test_zero_rounds_and_a_broken_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "flagperf.toml").write_text("vendor = \n")
     with pytest.raises(SettingsError, match=r"flagperf\.toml: not a TOML file"):
         read_settings({}, tmp_path)
-
-
-def test_every_option_has_a_help_a_name_of_its_own_and_its_place() -> None:
-    assert all(option.help for option in OPTIONS)
-    assert len({option.key for option in OPTIONS}) == len(OPTIONS)
-    assert {option.group for option in COMMAND_LINE_OPTIONS} == set(GROUPS)
-    assert {option.group for option in OPTIONS} == {*GROUPS, SITE}
-    assert len(COMMAND_LINE_OPTIONS) <= 30
-    assert {option.name for option in OPTIONS if option.group == SITE} == {
-        "lease", "lease-time", "bind", "shm-size", "clear-caches", "sample", "pip-source", "container-opt",
-        "baselines", "restart-wait", "fewest-hosts",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -159,13 +143,6 @@ def test_roots_must_exist_and_contain_suites_or_vendors(tmp_path: Path, text: st
     (tmp_path / "tree" / "flagperf.toml").write_text(text)
     with pytest.raises(SettingsError, match=message):
         read_settings({}, tmp_path / "tree")
-
-
-def test_roots_are_relative_to_the_file_and_may_contain_vendors_only(tmp_path: Path) -> None:
-    suite(tmp_path / "tree")
-    write_vendor(tmp_path)
-    (tmp_path / "tree" / "flagperf.toml").write_text('roots = [".", ".."]')
-    assert read_settings({}, tmp_path / "tree").roots == (f"{tmp_path}/tree", f"{tmp_path}/tree/..")
 
 
 def test_resume_may_pass_the_tree_itself_as_a_root(tmp_path: Path) -> None:

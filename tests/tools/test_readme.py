@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.results.tables import published
 from tests.helpers import trees
@@ -75,15 +74,6 @@ def test_the_readmes_of_this_repository_are_up_to_date(capsys: Capture) -> None:
         assert (file.parent / "README.md").is_file()
     for readme in [*REPO.glob("suites/*/README.md"), *REPO.glob("vendors/*/*-*/README.md")]:
         assert "TODO" not in readme.read_text(encoding="utf-8"), readme
-
-
-@pytest.mark.parametrize("name", ["docs/support.md", "docs/support.zh.md"])
-def test_every_model_and_framework_is_in_the_first_table(name: str) -> None:
-    linked = {one for model in rows(REPO / name, "models") for one in re.findall(r"suites/([^)]+)/README", str(model))}
-    trainings = Catalog.scan([REPO]).trainings.values()
-    suites = {suite.path.relative_to(REPO / "suites") for suite in trainings}
-    assert {link for link in linked if "/" in link} == {path.as_posix() for path in suites}
-    assert len({link for link in linked if "/" not in link}) == len({path.parent for path in suites})
 
 
 def test_another_target_or_a_missing_table_of_models_is_reported(tree: Path, capsys: Capture) -> None:
@@ -228,14 +218,6 @@ def test_the_newest_result_counts(tree: Path, runs: Path) -> None:
         edit_results(publish(tree, run, name), started_ms=started)
     (one,) = published.load(tree / "reports" / "published")
     assert one.file.parent.name == "new"
-
-
-def test_a_result_of_the_small_scale_is_not_counted_for_configs(tree: Path, runs: Path, capsys: Capture) -> None:
-    file = publish(tree, run_of(runs / "run"))
-    edit_results(file, vendor="acme", hardware="X9")
-    run_readme(capsys, tree)
-    small, missing = rows(tree / CASE)
-    assert (small[1:3], missing[1:3]) == (["1x1", "small scale"], ["1x1, 1x8, 2x8", "not measured"])
 
 
 @pytest.mark.parametrize(("width", "noted"), [(128, False), (96, True)])
