@@ -110,9 +110,16 @@ def test_charts_are_drawn_of_the_summaries(whole: Path, tmp_path: Path) -> None:
         samples.window(1, 2)
 
 
-@pytest.mark.parametrize("change", ["", "longer", "missing"])
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("", ""),
+        ("longer", f"summed up: {rank_log(4)} is not the file that was summed up"),
+        ("missing", f"summed up: {DEVICE_SERIES} is missing"),
+    ],
+)
 def test_a_host_keeps_logs_that_are_not_those_that_it_summed_up(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, problem: str
 ) -> None:
     (tmp_path / "case").mkdir()
     directory, there = summed_up(whole, tmp_path / "case" / "round1"), tmp_path / "there"
@@ -136,7 +143,9 @@ def test_a_host_keeps_logs_that_are_not_those_that_it_summed_up(
     monkeypatch.setattr(collect, "_agent_channel", lambda *_: channel)
     host: Any = SimpleNamespace(name="h2", reconnect=lambda: None)
     late = collect.LateLogs(lambda _: HostPool((host,)), DEFAULT_LIMITS)
-    assert [is_fetched for is_fetched, _ in late.fetch_kept(directory, ["h2"])] == [not change]
+    ((is_fetched, sentence),) = late.fetch_kept(directory, ["h2"])
+    assert is_fetched == (not change)
+    assert sentence.endswith(problem)
     assert sent == [{"op": "leave", "remove": not change}]
 
 

@@ -49,13 +49,10 @@ def written(name: str) -> Change:
     """A figure is multiplied where the log has it by the original's name."""
 
     def change(factor: float) -> Training:
-        def multiplied(match: re.Match[str]) -> str:
-            return f"{match[1]}{float(match[2]) * factor}"
+        def multiplied(line: str) -> str:
+            return re.sub(rf'(?<="{name}": )[0-9.e-]+', lambda found: str(float(found[0]) * factor), line)
 
-        def text(_: int, lines: list[str]) -> list[str]:
-            return [re.sub(rf'("{name}": )([0-9.e-]+)', multiplied, line) for line in lines]
-
-        return replace(GOOD, text=text)
+        return replace(GOOD, text=lambda _, lines: [multiplied(line) for line in lines])
 
     return change
 

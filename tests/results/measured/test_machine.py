@@ -48,6 +48,8 @@ def test_all_that_is_known_of_one_host_is_flat_and_readable(tmp_path: Path) -> N
     }  # fmt: skip
 
 
+BY_PROBE = "X9: h1: named by the vendor's own probe"
+NO_PCI = "vendor.toml has no pci for the chip, and 1 were used"
 NO_NAME = "0 of 1 devices reported a name, by NVML or the vendor's probe.py"
 ON_CPU = "the framework's device is cpu, and the processor is A processor"
 ACME = {"device": "acme", "chip_pci": ["12ab:0001"]}
@@ -59,25 +61,10 @@ NAMELESS = {"host": HOST, "devices": [{**DEVICE, "name": None}]}
     [
         ({**ACME, "chip_names": ["X9 [48]0GB"]}, [report(), report()], "X9 80GB", ""),
         ({**ACME, "chip_pci": ["1d94:1", "12ab:0001"]}, [report()], "X9 80GB", ""),
-        (
-            {**ACME, "case": "toy:pytorch:X9:1:2:1"},
-            [report()],
-            "",
-            "X9: h1: named by the vendor's own probe; the kernel has 1 devices",
-        ),
+        ({**ACME, "case": "toy:pytorch:X9:1:2:1"}, [report()], "", f"{BY_PROBE}; the kernel has 1 devices"),
         ({**ACME, "case": "toy:pytorch:X9:1:2:1", "chip_pci": ["12ab:0001"] * 2}, [report()], "", ""),
-        (
-            {"device": "acme"},
-            [report()],
-            "",
-            "X9: h1: named by the vendor's own probe; vendor.toml has no pci for the chip, and 1 were used",
-        ),
-        (
-            ACME,
-            [report(host={"accelerators": "1 x 1a03:2000"})],
-            "",
-            "X9: h1: named by the vendor's own probe; the kernel has 0 devices",
-        ),
+        ({"device": "acme"}, [report()], "", f"{BY_PROBE}; {NO_PCI}"),
+        (ACME, [report(host={"accelerators": "1 x 1a03:2000"})], "", f"{BY_PROBE}; the kernel has 0 devices"),
         (ACME, [report(), report(name="X8")], "", "X9: h2: a device reported the name X8"),
         ({"device": "acme", "chip_names": ["X9 PCIe"]}, [report()], "", "X9: h1: a device reported the name X9 80GB"),
         ({"device": "acme"}, [NAMELESS], "", f"X9: h1: {NO_NAME}"),

@@ -172,40 +172,31 @@ def turns(slow: Mapping[int, float], ranks: int = 4) -> dict[str, tuple[Turn, ..
     return {str(r): tuple(Turn(t * slow.get(r, 1.0), t * slow.get(r, 1.0), 0.0) for t in times) for r in range(ranks)}
 
 
-def judged_uniform(slow: Mapping[int, float], **more: Any) -> list[Verdict]:
-    one = point("a", {"copy": 80e9}, turns=turns(slow), **more)
-    return [each for each in measurement_verdicts.uniform([outcome(one, nnodes=2)]) if each.name.startswith("uniform")]
+ONE_SLOW = {"turns": turns({1: 1.3})}
+IS_SLOW = "at a rank 1 on h1 is 30.0 % slower than the median of the others: it is slow"
 
 
-def test_even_ranks_pass_and_a_slow_one_is_named_with_its_host() -> None:
-    assert [(one.ok, one.judged) for one in judged_uniform({})] == [(True, True)]
-    (slow,) = judged_uniform({1: 1.3})
-    assert (slow.ok, slow.got) == (False, "rank 1 on h1")
-    assert "at a rank 1 on h1 is 30.0 % slower than the median of the others: it is slow" in slow.sentence
-
-
-def test_a_slow_host_is_named_instead_of_its_ranks() -> None:
-    (slow,) = judged_uniform({2: 1.3, 3: 1.3})
-    assert (slow.ok, slow.got) == (False, "h2")
-
-
-def test_ranks_without_turns_of_their_own_are_not_accused() -> None:
-    (together,) = judged_uniform({1: 1.3}, together=True)
-    assert (together.ok, together.judged, together.warning) == (True, False, False)
-    (unknown,) = [
-        v for v in measurement_verdicts.uniform([outcome(point("a", {"copy": 80e9}))]) if v.name.startswith("uniform")
-    ]
-    assert (unknown.ok, unknown.judged, unknown.warning) == (True, False, True)
-
-
-def test_on_a_busy_host_a_slow_rank_is_named_but_not_judged() -> None:
-    one = point("a", {"copy": 80e9}, turns=turns({1: 1.3}))
-    busy = outcome(one, nnodes=2, validity_warnings=(ValidityWarning("busy", "a rank waited for a core"),))
-    (judged,) = [each for each in measurement_verdicts.uniform([busy]) if each.name.startswith("uniform")]
-    assert (judged.ok, judged.judged, judged.warning) == (True, False, True)
-    assert "rank 1 on h1 is 30.0 % slower" in judged.sentence
-    hot = replace(busy, validity_warnings=(ValidityWarning("throttled", "a device was slowed down"),))
-    assert failures(measurement_verdicts.uniform([hot])), "a throttled device is slow itself"
+@pytest.mark.parametrize(
+    ("of_point", "warned", "ok", "judged", "warning", "words"),
+    [
+        ({"turns": turns({})}, "", True, True, False, ""),
+        (ONE_SLOW, "", False, True, False, IS_SLOW),
+        ({"turns": turns({2: 1.3, 3: 1.3})}, "", False, True, False, "at a h2 is 30.0 % slower"),
+        ({**ONE_SLOW, "together": True}, "", True, False, False, ""),
+        ({}, "", True, False, True, ""),
+        (ONE_SLOW, "busy", True, False, True, "rank 1 on h1 is 30.0 % slower"),
+        (ONE_SLOW, "throttled", False, True, False, IS_SLOW),  # a throttled device is slow itself
+    ],
+    ids=["even", "a slow rank", "a slow host", "all at once", "unknown", "a busy host", "throttled"],
+)
+def test_a_slow_rank_or_host_is_named(
+    of_point: dict[str, Any], warned: str, ok: bool, judged: bool, warning: bool, words: str
+) -> None:
+    warnings = (ValidityWarning(warned, "a device was slowed down"),) if warned else ()
+    one = outcome(point("a", {"copy": 80e9}, **of_point), nnodes=2, validity_warnings=warnings)
+    (found,) = [each for each in measurement_verdicts.uniform([one]) if each.name.startswith("uniform")]
+    assert (found.ok, found.judged, found.warning) == (ok, judged, warning)
+    assert words in found.sentence
 
 
 def test_the_terminal_lists_every_figure_with_its_share_of_the_peak() -> None:
