@@ -21,16 +21,13 @@ def test_a_case_matches_with_and_without_its_rounds(pattern: str, is_it: bool) -
     assert Expected(pattern, "*", "why").is_about(CASE) is is_it
 
 
-def test_only_the_users_file_excuses_a_verdict_or_a_pattern_of_them(tmp_path: Path) -> None:
+def test_the_users_file_excuses_a_verdict_or_a_pattern_of_them(tmp_path: Path) -> None:
     assert Expected("*", "baseline *", "why").judges("baseline p_core")
     assert not Expected("*", "baseline *", "why").judges("efficiency")
     one = Expected("glm:*:A100:*", "efficiency", "known")
     (tmp_path / "flagperf.toml").write_text(TABLE)
     settings = read_settings({}, tmp_path)
     assert (settings.expected, settings.expected_in) == ((one,), str(tmp_path / "flagperf.toml"))
-    write_vendor(tmp_path, toml=VENDOR_TOML + TABLE)
-    with pytest.raises(CatalogError, match=r"vendor\.toml:\d+: expected: .* state the problem as \[\[known_"):
-        _ = Catalog.scan([tmp_path]).vendor("acme").toml
 
 
 def test_a_vendor_states_a_problem_of_some_cases(tmp_path: Path) -> None:

@@ -39,13 +39,9 @@ def test_a_path_without_a_run_is_an_error(command: tuple[str, ...], tmp_path: Pa
     assert errors_of(capsys, *command, baselines)[0].endswith(f" no runs; expected a run directory, such as {run}")
 
 
-def test_what_a_killed_run_lacks_is_noted_and_unreadable_files_are_a_failure(tmp_path: Path, capsys: Capture) -> None:
-    case_dir = add_case(tmp_path / "run", "converged_1x1")
+def test_what_a_killed_run_lacks_is_noted(tmp_path: Path, capsys: Capture) -> None:
+    add_case(tmp_path / "run", "converged_1x1")
     assert "note: " in output_of(capsys, "show", tmp_path / "run")
-    (case_dir / "round1" / "outcome.json").write_text("{", encoding="utf-8")
-    out = output_of(capsys, "show", tmp_path / "run")
-    assert "outcome.json: invalid JSON" in out
-    assert "0 of 1 case passed, 1 failed" in out
 
 
 def test_a_run_that_has_not_ended_says_how_far_it_is(

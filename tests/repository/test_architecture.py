@@ -191,31 +191,26 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__")
 
 
-def of_folders(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """The folders whose modules import from each folder; a folder and the folders in it are one."""
-    folders: dict[str, set[str]] = {}
+def of_groups(graph: dict[str, set[str]], group_of: Callable[[str], str]) -> dict[str, set[str]]:
+    """The groups whose modules import from each group; a group and those in it are one."""
+    groups: dict[str, set[str]] = {}
     for module, imported in graph.items():
-        own = folder_of_module(module)
-        others = {folder_of_module(name) for name in imported}
-        folders.setdefault(own, set()).update(
+        own = group_of(module)
+        others = {group_of(name) for name in imported}
+        groups.setdefault(own, set()).update(
             other for other in others if not f"{other}.".startswith(f"{own}.") and not f"{own}.".startswith(f"{other}.")
         )
-    return folders
+    return groups
 
 
-def folder_of_module(module: str) -> str:
+def folder_of(module: str) -> str:
     """The folder of a module; a module beside the folders of a package counts as one."""
     path = REPO.joinpath(*module.split("."))
     return module if path.is_dir() or module.count(".") == 1 else module.rpartition(".")[0]
 
 
-def of_packages(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """The packages whose modules import from each package."""
-    packages: dict[str, set[str]] = {}
-    for module, imported in graph.items():
-        package = module.partition(".")[0]
-        packages.setdefault(package, set()).update({name.partition(".")[0] for name in imported} - {package})
-    return packages
+def package_of(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
@@ -230,8 +225,8 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
 
 def test_no_circle_of_imports() -> None:
     assert circles(import_graph(top_level_only=False)) == []
-    assert circles(of_folders(import_graph(top_level_only=True))) == []
-    assert circles(of_packages(import_graph(top_level_only=False, packages=OF_DEVELOPERS))) == []
+    assert circles(of_groups(import_graph(top_level_only=True), folder_of)) == []
+    assert circles(of_groups(import_graph(top_level_only=False, packages=OF_DEVELOPERS), package_of)) == []
 
 
 def test_a_circle_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -252,16 +247,16 @@ def test_a_circle_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert circles(graph := import_graph(top_level_only=False)) == [
         "pytest_flagperf.logs.read", "pytest_flagperf.measured.outcome",
     ]  # fmt: skip
-    assert circles(of_folders(graph)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
+    assert circles(of_groups(graph, folder_of)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
     write(tmp_path, "pytest_flagperf/measured/measure.py", "import pytest_flagperf.logs.write\n")
     graph = import_graph(top_level_only=True)
     assert circles(graph) == []
-    assert circles(of_folders(graph)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
+    assert circles(of_groups(graph, folder_of)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
     write(tmp_path, "tools/readme.py", "import benchmarks.publish\n")
     write(tmp_path, "tools/markers.py", "")
     write(tmp_path, "benchmarks/publish.py", "def late():\n    from tools import markers\n")
     late = import_graph(top_level_only=False, packages=("benchmarks", "tools"))
-    assert (circles(late), circles(of_packages(late))) == ([], ["benchmarks", "tools"])
+    assert (circles(late), circles(of_groups(late, package_of))) == ([], ["benchmarks", "tools"])
 
 
 LIBRARIES = [

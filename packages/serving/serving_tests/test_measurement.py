@@ -211,6 +211,7 @@ def test_a_busy_machine_judges_neither_the_client_nor_a_rate_that_falls(healthy:
         ("stalls", "no event for 1 s after 3 of 16 tokens; its last words"),
         ("closes", "after 3 of 16 tokens; its last words"),
         ("exits", "the server ended with exit code 3 at 4 at once; its last words: .*the device is gone"),
+        ("no_loss", "500 Internal Server Error: .*; its last words: .*RuntimeError: no log probabilities here"),
         ("no_start", "the server ended with exit code 1 before it was ready; its last words: no device found"),
     ],
 )
@@ -219,13 +220,7 @@ def test_a_server_that_answers_nothing_ends_the_round_with_its_last_words(
 ) -> None:
     short = {"event_timeout_s": 1.0, "concurrencies": [4]}
     with pytest.raises(ServerError, match=message):
-        (points_of(tmp_path, monkeypatch, fault, synthetic=True, **short))
-
-
-def test_a_server_without_log_probabilities_ends_the_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "500 Internal Server Error: .*; its last words: .*RuntimeError: no log probabilities here"
-    with pytest.raises(ServerError, match=message):
-        (points_of(tmp_path, monkeypatch, "no_loss"))
+        points_of(tmp_path, monkeypatch, fault, synthetic=fault != "no_loss", **short)
 
 
 def test_a_rate_without_time_for_its_requests_has_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
