@@ -309,11 +309,7 @@ def test_a_value_is_left_out_where_other_values_of_the_sweep_do_not_allow_it(tmp
         (["width=1"], {"set": ["width=2"]}, "--each width: also in --set; remove one"),
         (["note=a/b"], {}, "--each note: value 'a/b' cannot be in the name of a case; expected letters, digits"),
         (["frozen=1"], {}, "--each frozen=1: cannot be set here: it is not in mutable_params"),
-        (
-            ["width=1,a"],
-            {},
-            "--each width=a: is 'a'; expected a whole number or None (case toy:pytorch:X9:1:8:1:width-a)",
-        ),
+        (["width=1,a"], {}, "--each width=a: is 'a'; expected a whole number or None (case toy:pytorch:X9:1:8:1:w"),
         (["width=1"], {"case": [f"{SWEPT}:width-8"]}, f"case {SWEPT}:width-8 has a variant; remove it, or --each=w"),
         ([], {"case": [f"{SWEPT}:width-8"], "set": ["width=9"]}, "its variant and --set both have width; remove it"),
         (["precision=bf16"], {"set": ["float8=True"]}, "--each precision: also in --set; remove one"),

@@ -1,6 +1,5 @@
 """The benchmarks of the harness: goals, the document that they write, and that they run at all."""
 
-import json
 import logging
 import re
 import sys
@@ -13,8 +12,6 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import collect, logs, many_hosts
 from benchmarks.section import Goal, Section, summary, table, timed
 from benchmarks.simulated_hosts import SimulatedHosts
-from tests.plugin.conftest import Toy
-from tests.plugin.conftest import toy as toy  # a fixture
 
 
 def test_a_section_is_tables_and_goals_met_missed_or_missed_by_noise() -> None:
@@ -78,29 +75,6 @@ def test_a_collection_that_costs_too_much_would_be_found(monkeypatch: pytest.Mon
     monkeypatch.setattr(collect, "TEST", f"sum(range({10**8}))\n{collect.TEST}")
     goal, _ = collect.beside_plain(1, 1, "with the header")
     assert goal.missed
-
-
-AUDITED = """
-import atexit, json, sys
-started = []
-sys.addaudithook(lambda event, details: started.append(str(details[1])) if event == "subprocess.Popen" else None)
-atexit.register(lambda: open("started.json", "w").write(json.dumps(started)))
-"""
-
-
-@pytest.mark.slow
-def test_this_machine_starts_everything_by_one_process(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    (toy.root / "audited.py").write_text(AUDITED)
-    monkeypatch.setenv("PYTHONPATH", str(toy.root), prepend=":")
-    monkeypatch.setenv("PYTEST_PLUGINS", "quiet_machine,audited")
-    counts = []
-    for rounds in (1, 3):
-        result = toy.run("suites/alpha", "-k", "converges", "--nodes=1x1", f"--repeat={rounds}")
-        assert result.ret == 0
-        started = json.loads((toy.root / "started.json").read_text())
-        counts.append(len([command for command in started if "git" not in command]))
-    assert 0 < counts[0] <= 2, "expected uname, and the process that starts the programs of this machine"
-    assert counts[1] == counts[0], "expected no more for further rounds"
 
 
 def test_the_share_of_the_square_is_that_of_the_curve() -> None:

@@ -203,10 +203,7 @@ def test_an_invalid_choice_range_or_target_is_reported(tmp_path: Path, change: t
         (("optional = true", "variation = 0.0"), "suite.toml:12: figures.extra.variation is 0; expected a share"),
         (("[scales.small]", "[scales.small]\ntarget = 1.0"), "suite.toml:15: scales.small.target: no such key"),
         (("[scales.small]", "[scales.smal]"), "suite.toml:14: [scales.smal]: allowed: reference, small; did you mean"),
-        (
-            ("[figures.copy]", "least_ranks = -1\n[figures.copy]"),
-            "suite.toml:2: least_ranks is -1; expected at",
-        ),
+        (("[figures.copy]", "least_ranks = -1\n[figures.copy]"), "suite.toml:2: least_ranks is -1; expected at"),
         (("about", "sample_unit"), "figures.copy.sample_unit: no such key"),
     ],
 )

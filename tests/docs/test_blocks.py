@@ -43,7 +43,7 @@ BLOCKS = blocks.all_blocks(REPO)
 FOLLOWED: Mapping[str, str | None] = {
     "docs/vendors.md": "Elsewhere",  # tests/commands/test_new_vendor.py
     "docs/models.md": "suite.toml",  # tests/commands/test_new_model.py
-    "docs/measurements.md": None,  # tests/docs/test_new_measurement.py
+    "docs/measurements.md": None,  # tests/docs/test_how_to.py
     "docs/coming-from-flagperf.md": "The table of names",
     "docs/extending.md": None,  # tests/plugin/test_example_plugin.py
     "docs/python.md": None,  # tests/results/test_python_api.py

@@ -1,4 +1,4 @@
-"""Follow docs/how-to-vendor.md and docs/how-to-model.md: each command runs what the steps before it made."""
+"""Follow docs/how-to-vendor.md, how-to-model.md and measurements.md: each command runs what those before it made."""
 
 import re
 import shutil
@@ -63,3 +63,18 @@ def test_the_guide_for_models_trains_the_model_that_it_makes(copy: Copy) -> None
     assert run["cases"][0]["converged"] == 1
     assert "mfu" not in run["cases"][0]["metrics"]
     assert "failed" not in copy.outputs["pytest tests/suites/test_checks.py -k mixer"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("torch_python")
+def test_adding_a_measurement_takes_one_folder_and_it_measures(copy: Copy) -> None:
+    copy.follow("measurements.md")
+    assert copy.git("status", "--porcelain").splitlines() == ["?? suites/sorting/"]
+    (run,) = copy.runs
+    (case,) = run["cases"]
+    (outcome,) = case["outcomes"]
+    figures = {metric["name"]: metric["value"] for metric in outcome["metrics"]}
+    assert figures["sort"] > 1e4
+    assert 0 < figures["sort_latency"] < 1
+    assert [point["name"] for point in outcome["points"]] == ["sort 10000", "sort 100000"]
+    assert all(verdict["ok"] for verdicts in case["verdicts"].values() for verdict in verdicts)

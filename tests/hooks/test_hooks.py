@@ -1,7 +1,5 @@
 """The hooks of plugins: loading, calling, and clear errors that name the package."""
 
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +9,11 @@ import pytest
 from pytest_flagperf import hooks
 from pytest_flagperf.commands import main
 from pytest_flagperf.hooks.plugins import Answer, call
+from pytest_flagperf.plugin.further_verdicts import of_plugins
 from pytest_flagperf.plugin.pytest_html import write_pages
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.results import Outcome, Verdict, load_runs
+from pytest_flagperf.results.verdicts import VerdictKind, is_regression
 from tests.helpers.plugin_packages import Site
 from tests.helpers.stored_runs import run_of
 
@@ -95,14 +96,6 @@ def test_a_hook_that_fails_does_not_affect_other_plugins(site: Site, body: str, 
     assert first.values == ()
     assert first.problem.startswith(f"the installed made_a 1.2: {message}")
     assert second == Answer(hooks.Plugin("b", "made_b", "1.2"), ("/x",))
-
-
-@pytest.mark.parametrize(("command", "loaded"), [("show", False), ("export --format=x", True)])
-def test_commands_that_need_no_plugin_do_not_import_pluggy(command: str, loaded: bool, tmp_path: Path) -> None:
-    words = [*command.split(), str(run_of(tmp_path / "run1"))]
-    script = f"import sys; from pytest_flagperf.commands import main; main({words})\nsys.exit('pluggy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == loaded, done.stderr.decode()
 
 
 def export(capsys: Capture, *arguments: object) -> tuple[int, str]:
@@ -201,3 +194,45 @@ def test_a_page_of_a_package_is_written_beside_ours_and_a_broken_one_is_noted(si
     (note,) = run.notes
     assert note.startswith("the installed made_a 1.2: standalone() raised ZeroDivisionError")
     assert records.write_errors == []
+
+
+VERDICTS = "@hookimpl\ndef flagperf_verdicts(rounds):\n    {body}\n"
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> tuple[Outcome, ...]:
+    (run,) = load_runs(run_of(tmp_path / "run1"))
+    return run.cases[0].outcomes
+
+
+def test_a_verdict_gets_the_name_of_its_plugin_and_its_kind(site: Site, rounds: tuple[Outcome, ...]) -> None:
+    assert of_plugins(rounds) == []
+    site.install(VERDICTS.format(body="return [Verdict('target', True, r.case, 'a case') for r in rounds]"))
+    site.install(VERDICTS.format(body="yield Verdict('target', False, '1', '2', 'got 1')"), "made_b", "other")
+    first, second = of_plugins(rounds)
+    assert first == Verdict("made.target", True, rounds[0].case, "a case", kind=VerdictKind.PLUGIN)
+    assert (second.name, second.ok) == ("other.target", False)
+    assert not is_regression([second])
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("1 / 0", "flagperf_verdicts() raised ZeroDivisionError: division by zero ("),
+        ("return None", "flagperf_verdicts() returned None; expected a list of Verdict"),
+        ("return [True]", "flagperf_verdicts() returned a list with True; expected a list of Verdict"),
+        ("return [Verdict('a', 1, '', '')]", "ok is 1; expected true or false"),
+        ("return [Verdict('a', False, '', '')]", "expected a sentence, because the verdict failed"),
+        ("return [Verdict('a', False, '', '', 'b', 'known')]", "expected no kind and no expected_failure"),
+        ("rounds[0].case = 'x'", "flagperf_verdicts() raised FrozenInstanceError"),
+    ],
+)
+def test_a_plugins_error_is_a_failed_verdict(site: Site, rounds: tuple[Outcome, ...], body: str, message: str) -> None:
+    site.install(VERDICTS.format(body=body))
+    site.install(VERDICTS.format(body="yield Verdict('good', True, '', '')"), "made_b", "other")
+    bad, good = of_plugins(rounds)
+    assert (bad.name, bad.ok, bad.kind) == ("made", False, VerdictKind.PLUGIN)
+    assert bad.sentence.startswith("the installed made_maker 1.2")
+    assert message in bad.sentence
+    assert bad.sentence.endswith("; fix or uninstall the package")
+    assert good.ok

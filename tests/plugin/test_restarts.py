@@ -48,10 +48,7 @@ def test_restarts_require_checkpoints(toy: Toy) -> None:
         (["--drill=disk", "--restarts=1"], "*drill = 'disk' (command line): 'disk': expected rank, host, link, each *"),
         (["--drill=rank,rank", "--restarts=2"], "*'rank': expected rank, host, link, each at most once*"),
         (["--drill=link", "--restarts=1"], "*--drill=link: only rank can strike on this machine; host and link need *"),
-        (
-            ["--drill=rank", "--restarts=1", "--throughput-only"],
-            "*the case measures only throughput; expected a train*",
-        ),
+        (["--drill=rank", "--restarts=1", "--throughput-only"], "*the case measures only throughput; expected a *"),
         (["--min-goodput=1.5"], "*min-goodput = 1.5 (command line): expected a share, at most 1"),
     ],
 )

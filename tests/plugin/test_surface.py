@@ -1,4 +1,4 @@
-"""Before a run: collection, checks of the input, and the plan."""
+"""Before a run: collection, checks of the input, and the plan; and the log of what the harness does."""
 
 import re
 
@@ -213,3 +213,17 @@ def test_an_error_in_the_collection_checks_no_host_and_leaves_nothing(toy: Toy) 
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert "preflight: " not in result.stdout.str()
     assert toy.runs == []
+
+
+def test_the_log_names_hosts_programs_messages_and_rounds_and_a_failed_test_shows_its_level(toy: Toy) -> None:
+    toy.suite("wrong", base='fault = "nan"\n')
+    arguments = ("suites", "-k", "wrong", "--nodes=1x1", "--log-file=debug.log", "--log-file-level=DEBUG")
+    result = toy.run(*arguments, "--log-level=INFO")
+    lines = (toy.root / "debug.log").read_text().splitlines()
+    for expected in (
+        "localhost: open ", "localhost: sent hello", "localhost: received leased", "localhost: interpreter ",
+        "wrong_plain_CPU_1_1_1 round1: localhost: devices [0]", "wrong_plain_CPU_1_1_1 round1: finished",
+    ):  # fmt: skip
+        assert any(expected in line for line in lines), expected
+    assert "round1: localhost: devices [0]" in result.stdout.str()
+    assert "localhost: sent" not in result.stdout.str()

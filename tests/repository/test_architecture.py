@@ -479,11 +479,7 @@ def test_an_optional_package_of_a_vendor_is_imported_late(tmp_path: Path) -> Non
         ("model.py", "import torch\n\ndef late():\n    import torch_npu\n", ["model.py: torch_npu"]),
         ("model.py", "try:\n    from apex.optimizers import A\nexcept ImportError:\n    pass\n", ["model.py: apex"]),
         ("model.py", "import importlib\nimportlib.import_module('torch_mlu.core')\n", ["model.py: torch_mlu"]),
-        (
-            "requirements.txt",
-            "torch==2.15.0\n# apex\nnvidia-dali-cuda120>=1.4\n",
-            ["requirements.txt: nvidia-dali-cuda120"],
-        ),
+        ("requirements.txt", "torch==2.15.0\n# apex\nnvidia-dali>=1.4\n", ["requirements.txt: nvidia-dali"]),
         ("requirements.txt", "git+https://example.org/apex.git\n", ["requirements.txt: git"]),
         ("model.py", "import torch\nimport data\nfrom PIL import Image\n", []),
         ("tests/model.py", "import checking\nimport apex\nfrom tests import x\n", ["tests/model.py: apex"]),

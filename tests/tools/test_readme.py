@@ -254,12 +254,7 @@ def edit_results(file: Path, **values: object) -> None:
     ("replay", "changes", "result", "status"),
     [
         ("converged_1x1", {}, "reference scale", "[Acme (1 of 3 measured)]"),
-        (
-            "converged_1x1",
-            {"synthetic": True, "throughput_only": True},
-            "reference scale, synthetic data",
-            "(1 of 3 measured, 1 with syn",
-        ),
+        ("throughput_only", {"synthetic": True}, "reference scale, synthetic data", "(1 of 3 measured, 1 with syn"),
         ("converged_1x1", {"scale": "small"}, "small scale", "[Acme (small scale measured)]"),
         ("missed_target", {}, "reference scale, failed: target", "[Acme (1 of 3 measured)]"),
         ("crashed_rank", {}, "reference scale, no successful round", "[Acme]"),
