@@ -4,7 +4,6 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,10 +36,10 @@ PUBLISHED = """\
 """The sample in FlagPerf's training/README.md, with shorter file names."""
 
 
-def log_of(folder: Path, text: str, **more: Any) -> RankLog:
+def log_of(folder: Path, text: str) -> RankLog:
     path = folder / "rank0.out.log"
     path.write_text(text)
-    return read_rank(path, 0, Target("mlm_accuracy", "higher", "fraction", 0.92), **more)
+    return read_rank(path, 0, Target("mlm_accuracy", "higher", "fraction", 0.92))
 
 
 def test_the_published_log_is_read_and_shown_in_its_result_folder(

@@ -35,14 +35,8 @@ def steps(messages: list[Message]) -> list[int]:
     return [m["value"]["step"] for m in messages if m.get("event") == "STEP_END"]
 
 
-def facts(lab: Lab) -> Message:
-    body = json.loads((lab.log_dir / "agent.json").read_text())
-    assert isinstance(body, dict)
-    return body
-
-
-def wait_for_end(lab: Lab, within_s: float = 60) -> None:
-    assert lab.agent.wait(within_s) == 0
+def wait_for_end(lab: Lab) -> None:
+    assert lab.agent.wait(60) == 0
     assert lab.living() == []
 
 
@@ -115,9 +109,9 @@ def test_the_round_ends_with_the_lease_of_a_lost_controller(lab: Lab) -> None:
     lab.vanish()
     wait_for_end(lab)
     assert 1 <= time.monotonic() - at < 20
-    assert facts(lab)["fault"]["kind"] == "lost_controller"
-    assert "its lease of 1 s has expired" in facts(lab)["fault"]["sentence"]
-    assert facts(lab)["state"] == "ended"
+    facts = json.loads((lab.log_dir / "agent.json").read_text())
+    assert (facts["state"], facts["fault"]["kind"]) == ("ended", "lost_controller")
+    assert "its lease of 1 s has expired" in facts["fault"]["sentence"]
     assert json.loads((lab.log_dir / "rank0.exit.json").read_text())["cause"] == "stopped"
     assert is_orphaned(lab.log_dir)
 

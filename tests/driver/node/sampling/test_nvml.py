@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pynvml
 import pytest
 
 from flagperf_driver.node import preflight_facts
-from tests.helpers.sampling import Running, code_root, gpus
+from tests.helpers.sampling import code_root, gpus
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED
 
 pytestmark = [
@@ -37,6 +36,7 @@ def answering(how: str) -> str:
     return "\n".join(f"int {name}() {{ {how} }}" for name in NAMES if f" {name}(" not in OPENS)
 
 
+ORDERS = {"nvml": True, "vendor": "acme", "device_every_s": 0.05}
 LIBRARIES = {
     "nothing": "int other(void) { return 0; }",
     "no init": "int nvmlInitWithFlags(unsigned flags) { return 999; }",
@@ -67,22 +67,6 @@ def survey_of(root: Path, env: dict[str, str], driver_s: float = 20, **options: 
     done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, check=True, timeout=30, text=True)
     survey: dict[str, Any] = json.loads(done.stdout)
     return survey
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Any]:
-    begun: list[Running] = []
-
-    def begin(env: dict[str, str], **orders: object) -> Running:
-        settings: dict[str, Any] = {"nvml": True, "vendor": "acme", "device_every_s": 0.05, **orders}
-        begun.append(Running(tmp_path / "code", tmp_path / "h1_noderank0", env, **settings))
-        return begun[-1]
-
-    code_root(tmp_path)
-    yield begin
-    for sampler in begun:
-        sampler.process.kill()
-        sampler.wait()
 
 
 def test_a_survey_contains_the_facts_for_preflight(tmp_path: Path) -> None:
@@ -119,10 +103,10 @@ def test_a_survey_contains_links_pcie_limits_and_partitions(tmp_path: Path) -> N
     assert (silent["links"], silent["links_down"], silent["link_errors"]) == (1, 0, None)
 
 
-def test_changes_in_a_round_are_events_and_distorting_ones_have_a_kind(tmp_path: Path, running: Any) -> None:
+def test_changes_in_a_round_are_events_and_distorting_ones_have_a_kind(tmp_path: Path, start: Any) -> None:
     nv, env = gpus(tmp_path, 4)
     nv[0].set(links=12)
-    sampler = running(env)
+    sampler = start(env, **ORDERS)
     sampler.until(lambda: (sampler.folder / "monitors.json").exists() and sampler.rows())
     nv[0].set(links=11, links_down=1, link_errors=40)
     nv[1].set(power_limit_mw=250_000, ecc_corrected=2, mig=1)
@@ -185,8 +169,8 @@ def test_devices_without_any_facts_are_listed(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize(
     ("name", "message"), [("not supported", "Not Supported"), ("no symbols", "Function Not Found")]
 )
-def test_unsupported_quantities_are_reported_once(tmp_path: Path, running: Any, name: str, message: str) -> None:
-    sampler = running(library(tmp_path / "broken", name))
+def test_unsupported_quantities_are_reported_once(tmp_path: Path, start: Any, name: str, message: str) -> None:
+    sampler = start(library(tmp_path / "broken", name), **ORDERS)
     sampler.go_on(0.3, "devices")
     assert sampler.end() == ""
     report = sampler.report()
@@ -205,8 +189,8 @@ def test_unsupported_quantities_are_reported_once(tmp_path: Path, running: Any, 
 
 
 @pytest.mark.parametrize("name", ["hangs", "hangs at once"])
-def test_a_library_that_hangs_is_reported_and_blocks_nothing_else(tmp_path: Path, running: Any, name: str) -> None:
-    sampler = running(library(tmp_path / "broken", name), every_s=0.1)
+def test_a_library_that_hangs_is_reported_and_blocks_nothing_else(tmp_path: Path, start: Any, name: str) -> None:
+    sampler = start(library(tmp_path / "broken", name), **ORDERS, every_s=0.1)
     sampler.go_on(0.5)
     assert sampler.end() == ""
     report = sampler.report()
@@ -218,10 +202,10 @@ def test_a_library_that_hangs_is_reported_and_blocks_nothing_else(tmp_path: Path
     ]
 
 
-def test_a_device_lost_at_the_start_affects_no_other_and_a_drivers_error_is_named(tmp_path: Path, running: Any) -> None:
+def test_a_device_lost_at_the_start_affects_no_other_and_a_drivers_error_is_named(tmp_path: Path, start: Any) -> None:
     nv, env = gpus(tmp_path, 2)
     nv[1].set(error=GPU_IS_LOST)
-    sampler = running(env)
+    sampler = start(env, **ORDERS)
     sampler.go_on(0.1, "devices")
     assert sampler.end() == ""
     assert {row["device"] for row in sampler.rows()} == {"0"}

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from pytest_flagperf.results.logs import monitors
 from tests.driver.test_old_python import old_pythons
 from tests.helpers.processes import kill
 from tests.helpers.processes import running as living
-from tests.helpers.sampling import Running, code_root, gpus
+from tests.helpers.sampling import Running, gpus
 from tests.helpers.waiting import until
 from tests.lab.nvml import GPU_IS_LOST, Nvml
 
@@ -35,25 +35,6 @@ pytestmark = pytest.mark.integration
 STAMP = r"\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d"
 Start = Callable[..., Running]
 with_gpus = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with")
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    running: list[Running] = []
-
-    def begin(env: dict[str, str] | None = None, *, with_pynvml: bool = True, **orders: Any) -> Running:
-        root = tmp_path / "code"
-        if not root.exists():
-            code_root(tmp_path, with_pynvml=with_pynvml)
-        running.append(Running(root, tmp_path / "h1_noderank0", env or {}, **orders))
-        return running[-1]
-
-    yield begin
-    for sampled in running:
-        if sampled.process.poll() is None:
-            sampled.process.send_signal(signal.SIGCONT)
-            sampled.process.kill()
-        sampled.wait()
 
 
 @pytest.fixture

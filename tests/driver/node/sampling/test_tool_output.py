@@ -9,7 +9,6 @@ from flagperf_driver.node.sampling.tool_output import (
     after,
     cells,
     figure,
-    first,
     index,
     refused,
     table,
@@ -46,18 +45,6 @@ TABLE = """+----+------+
 )
 def test_a_figure_must_have_the_unit(text: object, units: list[str], expected: float | None) -> None:
     assert figure(text, *units) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0%   30C   P0    40W / 250W", 40.0),
-        ("0%   32C        106 W/ 250 W", 106.0),
-        ("N/A  60C   P0    N/A / 150W", None),
-    ],
-)
-def test_a_limit_is_not_a_reading(text: str, expected: float | None) -> None:
-    assert first(text, "W") == expected
 
 
 def test_figures_with_a_slash_headings_device_numbers_and_cells_are_read() -> None:
