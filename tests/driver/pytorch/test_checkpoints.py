@@ -1,27 +1,20 @@
 """A checkpoint of PyTorch is read at any number of ranks, in any layout."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.driver.frameworks.ranks import RankResults, distance
+from tests.driver.frameworks.ranks import HERE, RankResults, distance, run_ranks, wait
 
 pytestmark = pytest.mark.slow
 
 
 def run(program: str, python: str, repo: Path, folder: Path) -> None:
     argv = [python, str(Path(__file__).with_name(program)), str(folder)]
-    env = {
-        **os.environ,
-        "PYTHONPATH": f"{repo}:{Path(__file__).parents[1] / 'frameworks'}",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = run_ranks(argv, repo, folder, 1, PYTHONPATH=f"{repo}:{HERE}")
+    (output,) = wait(ranks)
+    assert ranks[0].returncode == 0, output
 
 
 def test_fewer_ranks_continue_a_training_to_the_same_end(torch_python: str, repo: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Changes that a vendor's own steps may make, and the errors for all others."""
+"""A vendor's own steps: they are reported, and their model gets the suite's initial values."""
 
 import pytest
 
