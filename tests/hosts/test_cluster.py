@@ -1,10 +1,8 @@
 """Hosts run programs, copy files and open connections; a pool gives hosts to cases."""
 
 import os
-import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from flagperf_driver.node.folder import cache_root
 from flagperf_driver.ports import PORTS, free_port
 from pytest_flagperf.hosts import Host, HostError
-from pytest_flagperf.hosts.host_pool import HostPool, local_pool, run_on_each
+from pytest_flagperf.hosts.host_pool import HostPool, run_on_each
 from pytest_flagperf.hosts.local import LocalHost
 from tests.helpers.processes import kill
 
@@ -46,7 +44,7 @@ def test_a_channel_passes_objects_and_skips_other_lines() -> None:
     assert channel.error_output() == "a complaint"
 
 
-def test_a_channel_distinguishes_the_end_from_silence_and_closing_ends_its_program() -> None:
+def test_a_channel_distinguishes_the_end_from_silence() -> None:
     channel = HOST.open(python("import time; time.sleep(0.4)"))
     with pytest.raises(TimeoutError, match="here: no message in time"):
         channel.receive(0.05)
@@ -58,9 +56,6 @@ def test_a_channel_distinguishes_the_end_from_silence_and_closing_ends_its_progr
     with pytest.raises(HostError, match="here: the program no longer reads its input"):
         channel.send({})
     channel.close()
-    channel = HOST.open(python("import time; print('{}', flush=True); time.sleep(600)"))
-    assert channel.receive(20) == {}
-    assert channel.close(timeout_s=0.1) == -signal.SIGKILL
 
 
 def test_closing_waits_for_no_child_and_ctrl_c_reaches_no_program() -> None:
@@ -68,10 +63,8 @@ def test_closing_waits_for_no_child_and_ctrl_c_reaches_no_program() -> None:
     channel = HOST.open(python(f"import subprocess; print('{{\"child\": %d}}' % {child}.pid, flush=True)"))
     answer = channel.receive(20)
     assert answer is not None
-    started = time.monotonic()
     assert channel.close() == 0
     assert channel.receive(10) is None
-    assert time.monotonic() - started < 20
     kill(answer["child"])
     channel = HOST.open(python("import os; print('{\"session\": %d}' % os.getsid(0), flush=True); input()"))
     answer = channel.receive(20)
@@ -91,10 +84,7 @@ def test_no_file_of_the_harness_stays_open_in_a_program(tmp_path: Path) -> None:
         assert file.fileno() not in answer["open"]
 
 
-def test_the_local_host_cannot_be_lost_and_an_error_of_the_harness_is_no_host_error() -> None:
-    assert HOST.is_local
-    HOST.reconnect()
-
+def test_an_error_of_the_harness_is_no_host_error() -> None:
     def work(host: Host) -> None:
         raise ZeroDivisionError
 
@@ -127,16 +117,11 @@ def test_a_pool_gives_its_first_hosts_and_names_excluded_ones() -> None:
         pool.take(2)
     pool.include(a)
     assert pool.take(2) == (a, b)
-    two = HostPool((LocalHost("a"), LocalHost("b")))
-    assert [host.name for host in two.take(1)] == ["a"]
-    with pytest.raises(HostError, match="needs 3 hosts, 2 available: a, b"):
-        two.take(3)
     many = HostPool(tuple(LocalHost(f"h{number}") for number in range(30)))
     for host in many.hosts[:10]:
         many.exclude(host, "off")
     with pytest.raises(HostError, match=r"20 available: h10, .*, h17 and 12 more; h0 .* off; 2 more are left out$"):
         many.take(30)
-    assert len(local_pool().hosts) == 1
 
 
 def test_a_free_port_is_outside_the_range_of_outgoing_connections_and_not_always_the_same() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_flagperf.hosts import Channel, HostError, HostLost
+from pytest_flagperf.hosts import HostError, HostLost
 from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.host_pool import cluster_pool, run_on_each
 from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 from pytest_flagperf.runtime import RuntimeSetupError
 from pytest_flagperf.runtime.venv import _write_program
 from tests.helpers.waiting import until
+from tests.hosts.test_stream import talk
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -57,9 +56,7 @@ def gone(there: LabHost, word: str) -> bool:
 
 def test_input_and_output_of_any_size_arrive(host: SSHHost) -> None:
     sent = random.Random(2).randbytes(50_000_000)
-    started = time.process_time()
     assert host.run(["cat"], timeout_s=120, stdin=sent).raw == sent
-    assert time.process_time() - started < 20
 
 
 def test_a_program_is_written_completely_or_not_at_all(host: SSHHost, there: LabHost) -> None:
@@ -69,20 +66,6 @@ def test_a_program_is_written_completely_or_not_at_all(host: SSHHost, there: Lab
     with pytest.raises(RuntimeSetupError, match=r"h1.*: cannot write /small/big: No space left on device"):
         _write_program(host, "/small/big", bytes(5_000_000))
     assert host.run(["ls", "-A", "/small"], timeout_s=30).out == ""
-
-
-# Authentication
-
-
-def test_a_user_who_is_not_root(lab: Lab, there: LabHost) -> None:
-    there.add_user("bench")
-    (host,) = ssh_hosts(replace(conf_of(lab, [there]), user="bench"))
-    try:
-        assert host.run(["id", "-un"], timeout_s=30).out == "bench\n"
-        with pytest.raises(RuntimeSetupError, match="cannot write /root/x/y: Permission denied"):
-            _write_program(host, "/root/x/y", b"x")
-    finally:
-        host.close()
 
 
 def refused(conf: ClusterConfig) -> str:
@@ -129,8 +112,7 @@ def test_the_ssh_agents_key_is_used(lab: Lab, there: LabHost, tmp_path: Path, mo
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
     try:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-        while not path.exists():
-            time.sleep(0.01)
+        until(path.exists, "the agent")
         subprocess.run(["ssh-add", "-q", lab.key], check=True)
         (host,) = ssh_hosts(replace(conf_of(lab, [there]), key=None))
         assert host.run(["true"], timeout_s=30).code == 0
@@ -163,9 +145,7 @@ def test_unreachable_hosts_are_reported_all_at_once(lab: Lab, there: LabHost) ->
     unused = lab.place.address(250)
     conf = conf_of(lab, [there])
     pool = cluster_pool(replace(conf, hosts=(f"{there.address}:2222", "no.such.host.invalid", unused)))
-    started = time.monotonic()
     errors = run_on_each(pool.hosts, lambda host: host.run(["true"], timeout_s=30)).values()
-    assert time.monotonic() - started < 60
     assert all(isinstance(error, HostError) for error in errors)
     lines = "\n".join(map(str, errors)).splitlines()
     assert len(lines) == 3
@@ -216,9 +196,6 @@ def test_a_host_without_python_is_told_what_to_set(lab: Lab, there: LabHost, pyt
     host.close()
 
 
-# Channels
-
-
 def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
     threads, files = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
     (host,) = ssh_hosts(conf_of(lab, [there]))
@@ -232,107 +209,23 @@ def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
         host.run(["true"], timeout_s=30)
 
 
-# Losses
-
-
-def flood(channel: Channel) -> None:
-    while True:
-        channel.send({"data": "x" * 300_000})
-
-
-def lost_after(host: SSHHost, cut: Callable[[], None]) -> tuple[float, str]:
-    """Return how long it takes until the loss is detected with data under way in both directions, and the message."""
-    channel, endless = host.open(["sleep", "600"]), host.open(["yes", "{}"])
-    with ThreadPoolExecutor() as pool:
-        run = pool.submit(host.run, ["sleep", "600"], timeout_s=600)
-        sent = pool.submit(flood, channel)
-        time.sleep(0.3)
-        started = time.monotonic()
-        cut()
-        with pytest.raises(HostLost) as caught:
-            channel.receive(30)
-        took = time.monotonic() - started
-        for other in (run, sent):
-            with pytest.raises(HostLost):
-                other.result(5)
-    with pytest.raises(HostLost):
-        host.run(["true"], timeout_s=30)
-    for one in (channel, endless):
-        one.close()
-    return took, str(caught.value)
-
-
 @pytest.mark.slow
 def test_a_cut_link_and_a_frozen_host_are_detected_and_reconnected(host: SSHHost, there: LabHost) -> None:
-    took, message = lost_after(host, lambda: there.link(False))
-    assert took < 30
-    # The kernel decides which of the two errors comes first.
-    assert message.endswith(("lost: no sign of life for 10 s", "lost: No route to host", "lost: Connection timed out"))
+    channel = host.open(["sleep", "600"])
+    there.link(False)
+    # The kernel decides which of the errors comes first.
+    with pytest.raises(HostLost, match=r"lost: (no sign of life for 10 s|No route to host|Connection timed out)$"):
+        channel.receive(30)
     with pytest.raises(HostLost, match=r"no answer within 10 s|No route to host"):
         host.reconnect()
     there.link(True)
     host.reconnect()
-    assert host.run(["true"], timeout_s=30).code == 0
-    took, message = lost_after(host, there.freeze)
-    assert took < 30
-    assert message.endswith("the connection is lost: no sign of life for 10 s")
+    channel = host.open(["yes", "{}"])
+    there.freeze()
+    with pytest.raises(HostLost, match=r"lost: no sign of life for 10 s$"):
+        talk(channel, sends=False)
     with pytest.raises(HostError, match="connected, but no reply within 10 s"):
         host.reconnect()
     there.thaw()
     host.reconnect()
     assert host.run(["true"], timeout_s=30).code == 0
-
-
-# Forwarded sockets
-
-SERVER = """
-import os, socket, sys, threading
-path = sys.argv[1]
-server = socket.socket(socket.AF_UNIX); server.bind(path); server.listen()
-def serve(one):
-    data = b"".join(iter(lambda: one.recv(65536), b""))
-    one.sendall(data[::-1]); one.close()
-while True: threading.Thread(target=serve, args=(server.accept()[0],)).start()
-"""
-
-
-def serve(there: LabHost, path: str) -> None:
-    there.start(["python3", "-c", SERVER, path], log="/tmp/server.log")
-    until((there.root / path.lstrip("/")).exists, "the server")
-
-
-def ask(host: SSHHost, data: bytes) -> bytes:
-    with host.open_socket("/run/test.sock") as asking:
-        asking.settimeout(30)
-        asking.sendall(data)
-        asking.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: asking.recv(65536), b""))
-
-
-def test_a_hosts_socket_is_reachable_on_this_machine(host: SSHHost, there: LabHost) -> None:
-    serve(there, "/run/test.sock")
-    big = random.Random(3).randbytes(1_000_000)
-    with ThreadPoolExecutor(12) as pool:
-        assert list(pool.map(lambda n: ask(host, big[n:]), range(12))) == [big[n:][::-1] for n in range(12)]
-    with host.open_socket("/run/test.sock") as asking:  # a client that disconnects early leaves nothing
-        asking.sendall(b"x")
-    stream = host._stream
-    assert stream is not None
-    until(lambda: not stream._programs, "the end of the connections")
-    with host.open_socket("/run/test.sock") as asking:
-        there.kill_sshd_sessions()
-        assert asking.recv(1) == b""
-    host.reconnect()
-    assert ask(host, b"abc") == b"cba"
-
-
-def test_a_missing_or_forbidden_socket_is_reported_at_once(host: SSHHost, lab: Lab, there: LabHost) -> None:
-    with pytest.raises(HostError, match=r"cannot reach the socket /no/such\.sock: No such file or directory"):
-        host.open_socket("/no/such.sock")
-    there.add_user("bench")
-    serve(there, "/run/own.sock")
-    there.run(["chmod", "600", "/run/own.sock"])
-    (other,) = ssh_hosts(replace(conf_of(lab, [there]), user="bench"))
-    with pytest.raises(HostError, match=r"cannot reach the socket /run/own\.sock: Permission denied"):
-        other.open_socket("/run/own.sock")
-    other.close()

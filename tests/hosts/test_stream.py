@@ -6,9 +6,11 @@ import os
 import random
 import signal
 import socket
+import socketserver
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -93,6 +95,50 @@ def test_a_prolog_may_print_text_and_the_commands_failure_is_reported() -> None:
         broken.run(["true"], timeout_s=30)
     with pytest.raises(HostError, match="h1: cannot start no-such-command: No such file"):
         ByCommand("no-such-command").run(["true"], timeout_s=30)
+
+
+class Reversing(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        self.wfile.write(self.rfile.read()[::-1])
+
+
+class Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 16
+
+
+@pytest.fixture
+def reversing(tmp_path: Path) -> Iterator[Path]:
+    """The socket of a server that sends back what it gets, from the end."""
+    with Server(str(tmp_path / "own.sock"), Reversing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield tmp_path / "own.sock"
+        server.shutdown()
+
+
+def ask(host: ByCommand, path: Path, data: bytes) -> bytes:
+    with host.open_socket(str(path)) as asking:
+        asking.settimeout(30)
+        asking.sendall(data)
+        asking.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: asking.recv(65536), b""))
+
+
+def test_a_hosts_socket_is_reachable_on_this_machine(host: ByCommand, reversing: Path) -> None:
+    big = random.Random(3).randbytes(1_000_000)
+    with ThreadPoolExecutor(12) as pool:
+        answers = pool.map(lambda number: ask(host, reversing, big[number:]), range(12))
+        assert [*answers] == [big[number:][::-1] for number in range(12)]
+    with host.open_socket(str(reversing)) as asking:  # a client that disconnects early leaves nothing
+        asking.sendall(b"x")
+    until(lambda: not host._connected()._programs, "the end of the connections")
+    with host.open_socket(str(reversing)) as asking:
+        host.commands[-1].kill()
+        assert asking.recv(1) == b""
+    host.reconnect()
+    assert ask(host, reversing, b"abc") == b"cba"
+    with pytest.raises(HostError, match=r"cannot reach the socket /no/such\.sock: No such file or directory"):
+        host.open_socket("/no/such.sock")
 
 
 def test_the_loss_of_the_command_differs_from_the_end_of_a_program(host: ByCommand) -> None:
