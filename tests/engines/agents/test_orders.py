@@ -1,7 +1,6 @@
 """The cores of each rank: their choice, their record, and the binding."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from pytest_flagperf.engines.agents.drill import refuse_drill
 from pytest_flagperf.engines.agents.run_round import RoundOptions, RoundOrders
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.plan import Plan, describe
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.runtime import Interpreter
 from tests.helpers.rounds import tiny_plan
@@ -97,39 +95,6 @@ def test_only_the_first_agent_of_a_repeated_training_gets_the_secret_of_its_orde
     assert secrets("one", states="/states") == [secret, None], "a later start continues with the same order"
     assert secrets("two", states="/states")[0] not in (secret, None)
     assert secrets("one") == secrets("one", states="/states", segments=[[1, 2]]) == [None, None]
-
-
-def printed(plan: Plan, hosts: Sequence[Any]) -> dict[str, list[str]]:
-    """Return the command of each process by its host, as --plan prints it."""
-    commands: dict[str, list[str]] = {}
-    for line in describe(plan, hosts=hosts).partition("  commands ")[2].splitlines()[1:]:
-        if re.match(r" {4}\S", line):
-            commands[line.strip()] = []
-        elif found := re.match(r" {6}rank \d+: (?:[A-Z_]+=\S+ )*(.*)", line):
-            commands[list(commands)[-1]].append(found[1])
-    return commands
-
-
-def test_a_plan_prints_the_commands_of_the_orders() -> None:
-    plan = tiny_plan(nnodes=2)
-    agents = [agent_on("h0"), agent_on("h1")]
-    pythons = {agent.name: Interpreter("/env/bin/python") for agent in agents}
-    identity = {"token": "token", "training": "training"}
-    _, orders = RoundOrders(plan, 1, identity, agents_of(*agents), pythons, RoundOptions()).placement_and_orders()
-    known = {"/env/bin/python": "{python}", "/staged/code": "{code}", "29999": "{free port}"}
-    hosts = [SimpleNamespace(name=agent.name, address=agent.host.address) for agent in agents]
-    assert printed(plan, hosts) == {
-        agent.name: [with_words(rank["argv"], known) for rank in order["ranks"]]
-        for agent, order in zip(agents, orders, strict=True)
-    }
-
-
-def with_words(argv: Sequence[str], known: Mapping[str, str]) -> str:
-    """Return a command with the placeholders of --plan for values that only hosts know."""
-    command = " ".join(argv)
-    for text, word in known.items():
-        command = command.replace(text, word)
-    return command
 
 
 def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

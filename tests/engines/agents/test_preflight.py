@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -41,16 +41,16 @@ from pytest_flagperf.engines.agents.preflight import (
 )
 from pytest_flagperf.engines.agents.preflight.host_rules import network_findings
 from pytest_flagperf.hosts import Host
-from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
+from pytest_flagperf.hosts.ssh import ssh_hosts
 from pytest_flagperf.progress import subscribed
 from pytest_flagperf.runtime import EngineRequirements
 from tests.helpers.rounds import Elsewhere
+from tests.hosts.test_ssh import conf_of
 
 if TYPE_CHECKING:
-    from tests.lab.lab import Lab, LabHost
+    from tests.lab.lab import Lab
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 CODE = pack({})
@@ -105,18 +105,19 @@ def test_a_missing_and_a_broken_python_are_named_and_other_hosts_checked(tmp_pat
 def test_data_missing_on_one_host_are_reported_for_that_host_only(tmp_path: Path) -> None:
     (tmp_path / "cases").mkdir()
     (tmp_path / "cases" / "train").write_bytes(b"12345")
-    requirements = replace(REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=5),)),))
+    folder = f"{tmp_path}/cases"
+
+    def needing(*items: DataItem) -> HostRequirements:
+        return replace(REQUIREMENTS, data=(Data(folder, items),))
+
     reported: list[str] = []
     with subscribed({"activity": lambda text: reported.append(text)}):
-        findings = inspect([LocalHost()], requirements)
-    assert of(findings, "data") == [(OK, str(tmp_path / "cases"))]
-    assert reported[-1] == f"preflight: checking {tmp_path}/cases: 1 of 1 part"
-    requirements = replace(
-        REQUIREMENTS, data=(Data(str(tmp_path / "cases"), (DataItem("train", size=6), DataItem("eval"))),)
-    )
-    assert of(inspect([LocalHost()], requirements), "data") == [
-        (FAIL, f"{tmp_path}/cases/train: got 5 bytes, expected 6"),
-        (FAIL, f"{tmp_path}/cases/eval: file not found; {tmp_path}/cases contains train"),
+        findings = inspect([LocalHost()], needing(DataItem("train", size=5)))
+    assert of(findings, "data") == [(OK, folder)]
+    assert reported[-1] == f"preflight: checking {folder}: 1 of 1 part"
+    assert of(inspect([LocalHost()], needing(DataItem("train", size=6), DataItem("eval"))), "data") == [
+        (FAIL, f"{folder}/train: got 5 bytes, expected 6"),
+        (FAIL, f"{folder}/eval: file not found; {folder} contains train"),
     ]
 
 
@@ -124,18 +125,17 @@ def test_a_wrong_clock_is_a_warning_only(monkeypatch: pytest.MonkeyPatch) -> Non
     assert of(inspect([Elsewhere("a")], REQUIREMENTS), "clock")[0][0] == OK
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - 3600.0)
-    assert of(inspect([Elsewhere("a")], REQUIREMENTS), "clock")[0][1].startswith("1.0 h ahead of this machine's clock")
-    assert bad(inspect([Elsewhere("a")], REQUIREMENTS)) == {("a", "clock")}
-    assert not any(one.fatal for one in inspect([Elsewhere("a")], REQUIREMENTS))
+    found = inspect([Elsewhere("a")], REQUIREMENTS)
+    assert of(found, "clock")[0][1].startswith("1.0 h ahead of this machine's clock")
+    assert bad(found) == {("a", "clock")}
+    assert not any(one.fatal for one in found)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     results = replace(REQUIREMENTS, folder=str(tmp_path / "file" / "reports"))
-    assert of(inspect([LocalHost()], results), "disk")[-1] == (
-        FAIL,
-        f"cannot write in {tmp_path}/file/reports: Not a directory",
-    )
+    sentence = f"cannot write in {tmp_path}/file/reports: Not a directory"
+    assert of(inspect([LocalHost()], results), "disk")[-1] == (FAIL, sentence)
     assert bad(inspect([Elsewhere()], results)) == set()  # results are written only on this machine
 
 
@@ -150,13 +150,17 @@ def test_a_hanging_host_is_reported_in_time(tmp_path: Path, monkeypatch: pytest.
     assert "no reply to the host check in time" in fault.sentence
 
 
+def place(server: preflight_facts.TokenServer, **changed: object) -> dict[str, object]:
+    return {"name": "mine", "address": "127.0.0.1", "port": server.port, "token": server.token, **changed}
+
+
 def test_another_program_at_an_address_is_not_a_connection() -> None:
     mine, other = preflight_facts.TokenServer(), preflight_facts.TokenServer()
     places = [
-        {"name": "mine", "address": "127.0.0.1", "port": mine.port, "token": mine.token},
-        {"name": "other", "address": "127.0.0.1", "port": other.port, "token": mine.token},
-        {"name": "closed", "address": "127.0.0.1", "port": 1, "token": "x"},
-        {"name": "unknown", "address": "no.such.host.invalid", "port": 1, "token": "x"},
+        place(mine),
+        place(other, name="other", token=mine.token),
+        place(mine, name="closed", port=1),
+        place(mine, name="unknown", address="no.such.host.invalid"),
     ]
     failed = preflight_facts.connect(places, 2.0)
     assert failed["other"] == "another machine or program answers at this address"
@@ -197,8 +201,7 @@ def test_no_route_is_tried_again_until_the_time_is_over(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(socket, "create_connection", lossy)
     monkeypatch.setattr(ports, "_AGAIN_S", 0.01)
-    mine = preflight_facts.TokenServer()
-    places = [{"name": "mine", "address": "127.0.0.1", "port": mine.port, "token": mine.token}]
+    places = [place(preflight_facts.TokenServer())]
     assert preflight_facts.connect(places, 5.0) == {}
     failures[:] = [errno.EHOSTUNREACH] * 100
     assert preflight_facts.connect(places, 0.1) == {"mine": "no route to host"}
@@ -267,8 +270,8 @@ def silent(index: int) -> dict[str, Any]:
     return describe_device(index, {}, processes=[], throttle=[], error=None)
 
 
-def judged(*devices: dict[str, Any], **requirements: Any) -> list[Finding]:
-    facts = {**FACTS, "devices": {"driver": "1.2", "devices": list(devices), "error": None}}
+def judged(*devices: dict[str, Any], survey: dict[str, Any] | None = None, **requirements: Any) -> list[Finding]:
+    facts = {**FACTS, "devices": {"driver": "1.2", "devices": list(devices), "error": None, **(survey or {})}}
     usual = {"hardware": "X9", "chips": {"X9": (), "Y1": ("Why ?1",)}, "nproc": 2, "devices_per_host": len(devices)}
     merged = HostRequirements(CODE, **{**usual, **requirements})
     return list(host_findings("h1", facts, merged))
@@ -328,9 +331,8 @@ def test_a_device_with_a_foreign_process_is_refused_only_if_it_is_needed() -> No
     (spare,) = [one for one in judged(device(0), taken, device(2)) if one.level != OK]
     assert spare.level == WARN
     assert unfit_devices([spare]) == {"h1": {1}}
-    assert (
-        bad(judged(device(0), device(1, processes=[foreign_process(own=True)]))) == set()
-    )  # a round waits for its lease
+    own = device(1, processes=[foreign_process(own=True)])  # a round waits for its lease
+    assert bad(judged(device(0), own)) == set()
 
 
 def test_unhealthy_devices_are_named() -> None:
@@ -367,12 +369,9 @@ def test_normal_and_unknown_values_are_not_findings() -> None:
     assert bad(judged(silent(0), device(1))) == set()
     assert bad(judged(device(0, power_limit=750.0), device(1, pcie_generation=1))) == set()
     assert bad(judged(device(0, links=0, links_down=12), device(1, links=0, links_down=12))) == set()
-    assert of(judged(device(0, links=0, links_down=18), device(1)), "health") == [
-        (WARN, "device 0 has 0 of 18 links to other devices up")
-    ]
-    assert of(judged(device(0, links=None, links_down=2), device(1)), "health") == [
-        (WARN, "device 0 has 0 of 2 links to other devices up")
-    ]
+    for links, down in ((0, 18), (None, 2)):
+        found = judged(device(0, links=links, links_down=down), device(1))
+        assert of(found, "health") == [(WARN, f"device 0 has 0 of {down} links to other devices up")]
 
 
 def test_a_partition_is_not_the_chip_and_without_a_driver_nothing_is() -> None:
@@ -382,17 +381,12 @@ def test_a_partition_is_not_the_chip_and_without_a_driver_nothing_is() -> None:
     assert fault.remedy == "disable its partitioning"
     (spare,) = [one for one in judged(device(0), device(1, partitioned=True), device(2)) if one.level != OK]
     assert spare.level == WARN
-    facts = {**FACTS, "devices": {"driver": None, "devices": [], "error": "NVML: no driver"}}
-    assert of(list(host_findings("h", facts, HostRequirements(CODE, nvml=True))), "devices") == [
-        (FAIL, "NVML: no driver")
-    ]
+    found = judged(survey={"driver": None, "error": "NVML: no driver"}, nvml=True)
+    assert of(found, "devices") == [(FAIL, "NVML: no driver")]
 
 
 def test_devices_that_are_read_with_the_fallback_tool_are_reported() -> None:
-    survey = {"driver": "1.2", "devices": [silent(0), device(1)], "error": None, "fallback_reason": "NVML: no library"}
-    found = list(
-        host_findings("h1", {**FACTS, "devices": survey}, HostRequirements(CODE, nproc=2, hardware="X9", nvml=True))
-    )
+    found = judged(silent(0), device(1), survey={"fallback_reason": "NVML: no library"}, nvml=True)
     assert of(found, "devices")[0] == (
         WARN,
         "the vendor's command-line tool is started for each sample and reports fewer values: NVML: no library",
@@ -403,10 +397,13 @@ def test_devices_that_are_read_with_the_fallback_tool_are_reported() -> None:
 SMALL_REQUIREMENTS = HostRequirements(CODE, nproc=8)
 
 
+def found_of(**facts: Any) -> list[Finding]:
+    """Return the findings of a host that are not OK."""
+    return [one for one in host_findings("h", {**FACTS, **facts}, SMALL_REQUIREMENTS) if one.level != OK]
+
+
 def limits(**facts: Any) -> dict[str, str]:
-    return {
-        one.kind: one.level for one in host_findings("h", {**FACTS, **facts}, SMALL_REQUIREMENTS) if one.level != OK
-    }
+    return {one.kind: one.level for one in found_of(**facts)}
 
 
 def test_little_disk_space_memory_for_each_process_and_old_pythons_are_reported() -> None:
@@ -414,8 +411,7 @@ def test_little_disk_space_memory_for_each_process_and_old_pythons_are_reported(
         assert limits(disks=[{**FACTS["disks"][0], "free": free}]) == ({"disk": level} if level else {})
     for free, level in ((9 * GIB, None), (7 * GIB, WARN), (GIB, FAIL)):
         assert limits(memory={"total": 9 * GIB, "free": free}) == ({"memory": level} if level else {})
-    too_small = {**FACTS, "memory": {"total": 2 * GIB, "free": GIB}}
-    assert "request fewer" in "".join(one.remedy for one in host_findings("h", too_small, SMALL_REQUIREMENTS))
+    assert "request fewer" in "".join(one.remedy for one in found_of(memory={"total": 2 * GIB, "free": GIB}))
     for version, fits in (("3.7.17", False), ("3.8.0", True), ("3.14.0rc1", True)):
         assert limits(python=version) == ({} if fits else {"python": FAIL})
 
@@ -423,14 +419,14 @@ def test_little_disk_space_memory_for_each_process_and_old_pythons_are_reported(
 def test_other_work_stolen_or_few_cores_no_port_and_uncleared_caches_are_reported() -> None:
     busiest = [{"pid": 17, "name": "make", "cores": 6.0}, {"pid": 4, "name": "cc1", "cores": 0.51}]
     load = {"cores": 64, "others": 6.6, "stolen": 0.0, "load1": "7.21", "busiest": busiest}
-    (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, SMALL_REQUIREMENTS) if one.level != OK]
+    (found,) = found_of(load=load)
     assert (found.kind, found.level) == ("load", WARN)
     assert found.sentence == (
         "other processes use 6.6 of 64 cores, load average 7.21; busiest: make (pid 17, 6.0), cc1 (pid 4, 0.5)"
     )
     assert limits(load={**load, "others": 6.3}) == {}
     load = {**FACTS["load"], "stolen": 0.12}
-    (found,) = [one for one in host_findings("h", {**FACTS, "load": load}, SMALL_REQUIREMENTS) if one.level != OK]
+    (found,) = found_of(load=load)
     assert found.sentence == "the hypervisor gives 12 % of the cores' working time to other machines"
     assert limits(load={**load, "stolen": 0.04}) == {}
     assert limits(cores=2, port=None, caches=False) == {"cores": WARN, "port": FAIL, "caches": WARN}
@@ -515,10 +511,7 @@ def test_only_leftovers_of_a_dead_run_are_ended_and_reported(tmp_path: Path) -> 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_a_host_is_found_at_addresses_of_both_kinds() -> None:
     meeting = preflight_facts.TokenServer()
-    places = [
-        {"name": address, "address": address, "port": meeting.port, "token": meeting.token}
-        for address in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-    ]
+    places = [place(meeting, name=one, address=one) for one in ("127.0.0.1", "::1", "::ffff:127.0.0.1")]
     failed = preflight_facts.connect(places, 5.0)
     assert {name: why for name, why in failed.items() if "assign" not in why} == {}
 
@@ -584,37 +577,23 @@ def test_a_finding_of_many_hosts_is_printed_once() -> None:
     assert sentences(findings, WARN) == ["h9: clock: late"]
 
 
-@pytest.fixture
-def reach(lab: Lab) -> Iterator[Callable[..., tuple[SSHHost, ...]]]:
-    """Connections to lab hosts, as a user's settings define them."""
-    made: list[SSHHost] = []
-
-    def connect(hosts: Sequence[LabHost], user: str | None = None) -> tuple[SSHHost, ...]:
-        ssh = lab.ssh_settings(hosts)
-        conf = ClusterConfig(tuple(ssh.hosts), user or ssh.user, ssh.port, ssh.key, ssh.known_hosts)
-        made.extend(ssh_hosts(conf))
-        return tuple(made[-len(hosts) :])
-
-    yield connect
-    for host in made:
-        host.close()
-
-
-def test_docker_without_permission_and_without_an_engine(lab: Lab, reach: Callable[..., tuple[SSHHost, ...]]) -> None:
+def test_docker_without_permission_and_without_an_engine(lab: Lab) -> None:
     well, mute = lab.hosts(2)
     well.docker()
     well.add_user("bench")
     mute.wear()
+    conf = conf_of(lab, [well])
+    hosts = [host for one in (conf, replace(conf, user="bench"), conf_of(lab, [mute])) for host in ssh_hosts(one)]
     engine = EngineRequirements("no/such:image", socket="/var/run/docker.sock")
     requirements = HostRequirements(CODE, engine=engine, limits=ROOMY)
-    (fine,) = [of(inspect(reach([well]), requirements), "docker")]
-    assert fine[0][0] == OK
-    assert of(inspect(reach([well]), requirements), "image") == [
-        (WARN, "no/such:image not found on the host; it will be pulled")
-    ]
-    ((level, sentence),) = of(inspect(reach([well], user="bench"), requirements), "docker")
+    fine, forbidden, missing = (inspect([host], requirements) for host in hosts)
+    for host in hosts:
+        host.close()
+    assert [level for level, _ in of(fine, "docker")] == [OK]
+    assert of(fine, "image") == [(WARN, "no/such:image not found on the host; it will be pulled")]
+    ((level, sentence),) = of(forbidden, "docker")
     assert level == FAIL
     assert "user bench may not use /var/run/docker.sock" in sentence
     assert "(sudo usermod -aG " in sentence
-    ((level, sentence),) = of(inspect(reach([mute]), requirements), "docker")
+    ((level, sentence),) = of(missing, "docker")
     assert (level, "Docker is not installed or not running" in sentence) == (FAIL, True)
