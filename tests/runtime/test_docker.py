@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from flagperf_driver.node import docker_engine, orphans
-from flagperf_driver.node.docker_engine import DockerEngine, EngineError, NoSuchContainerError
+from flagperf_driver.node.docker_engine import DockerEngine, EngineError
 from pytest_flagperf.hosts import Completed
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError
@@ -249,12 +250,12 @@ class Near(LocalHost):
 
     is_local = False
 
-    def __init__(self, host: LabHost, user: str = "root") -> None:
+    def __init__(self, host: LabHost) -> None:
         from tests.lab.lab import PYTHON as PYTHON_THERE
 
         super().__init__(host.name)
         self.python = str(PYTHON_THERE)
-        self.lab, self.user = host, user
+        self.lab = host
 
     @property
     def engine(self) -> str:
@@ -266,8 +267,7 @@ class Near(LocalHost):
     def run(
         self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> Completed:
-        become = ["runuser", "-u", self.user, "--"] if self.user != "root" else []
-        done = self.lab.run([*become, *argv], input=stdin, timeout=timeout_s, env=env, check=False)
+        done = self.lab.run(argv, input=stdin, timeout=timeout_s, env=env, check=False)
         return Completed(tuple(argv), done.returncode, done.stdout.encode(), done.stderr)
 
 
@@ -275,18 +275,12 @@ class Near(LocalHost):
 def near(lab: Lab) -> Near:
     (host,) = lab.hosts(1)
     host.docker()
-    tar = write_bytes(host.root / "tmp/build/python.tar", python_files())
-    write(tar.parent / "Dockerfile", f"FROM {BASE}\nADD python.tar /\n")
+    file = write(host.root / "tmp/build/Dockerfile", f"FROM {BASE}\nADD python.tar /\n")
+    file.with_name("python.tar").write_bytes(python_files())
     host.run(
         ["docker", "build", "--quiet", "--network=host", "--tag", PYTHON, "/tmp/build"], env={"DOCKER_BUILDKIT": "0"}
     )
     return Near(host)
-
-
-def write_bytes(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    return path
 
 
 @pytest.fixture
@@ -354,6 +348,8 @@ def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
     near: Near, far: DockerEngine, required: RuntimeRequest, vendor: Path
 ) -> None:
     add_csrc(vendor / "model-frame")
+    banner = 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'  # a line before what the look prints
+    write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nCOPY requirements.txt /\n{banner}")
     messages: list[str] = []
     first = prepare(near, required, messages.append)
     assert first.details["fused"] == "1.0"
@@ -413,12 +409,6 @@ def test_a_missing_image_or_one_without_python_is_named(near: Near, required: Ru
     assert near.lab.containers() == []
 
 
-def test_output_of_an_entrypoint_is_ignored(near: Near, required: RuntimeRequest, vendor: Path) -> None:
-    banner = f"FROM {PYTHON}\n" + 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'
-    write(vendor / "images/frame/Dockerfile", banner)
-    assert prepare(near, required, quiet).details["python"].startswith("3.")
-
-
 def test_a_container_sees_its_mounts_and_devices(start: Start, far: DockerEngine, near: Near, tmp_path: Path) -> None:
     near.lab.run(["mkdir", "-p", "/tmp/log", "/tmp/data"])
     script = (
@@ -427,14 +417,8 @@ def test_a_container_sees_its_mounts_and_devices(start: Start, far: DockerEngine
         "open('written', 'w')\n"
         "try:\n    open('/tmp/data/x', 'w')\nexcept OSError as error:\n    print(error.strerror)\n"
     )
-    container = start(
-        "python3",
-        "-c",
-        script,
-        read_only=["/tmp/data"],
-        words="--env A=1 --shm-size 16m --device /dev/null:/dev/mine{device}",
-        log_dir="/tmp/log",
-    )
+    words = "--env A=1 --shm-size 16m --device /dev/null:/dev/mine{device}"
+    container = start("python3", "-c", script, read_only=["/tmp/data"], words=words, log_dir="/tmp/log")
     assert ended(far, container).exit_code == 0, far.logs(container)
     assert far.logs(container) == "/tmp/log 1 16\nRead-only file system\n"
     assert (near.lab.root / "tmp/log/written").exists()
@@ -453,25 +437,25 @@ def test_a_missing_folder_is_not_made_and_a_container_over_its_limit_is_named(st
     assert state.sentence == "exceeded its memory limit (exit code 137)"
 
 
-def test_containers_are_found_by_label_and_removed_by_force(start: Start, far: DockerEngine) -> None:
-    container = start("sleep", "60")
-    (found,) = far.labelled("flagperf.log_dir=/tmp")
-    assert (found.id, found.running) == (container, True)
-    assert [each.id for each in far.labelled("flagperf.log_dir")] == [container]
-    assert far.labelled("flagperf.log_dir=/other") == []
-    assert far.remove(container)
-    assert not far.remove(container)
-    with pytest.raises(NoSuchContainerError):
-        far.state(container)
-
-
-def test_a_killed_checks_container_is_removed(near: Near, far: DockerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    near.lab.run(["docker", "run", "--detach", f"--label={orphans.LOOK_LABEL}=1", BASE, "sleep", "60"])
-    assert orphans.remove(near.engine) == []  # its inspection may still run
-    monkeypatch.setattr(orphans, "_LOOK_S", -1.0)
-    (removed,) = orphans.remove(near.engine)
-    assert removed.endswith(f" of {BASE}")
-    assert far.labelled(orphans.LOOK_LABEL) == []
+def test_containers_of_dead_checks_and_rounds_are_removed(
+    near: Near, far: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("dead", "alive"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "agent.lock").touch()
+    labels = [f"flagperf.log_dir={tmp_path / name}" for name in ("dead", "removed", "alive")]
+    for label in (f"{orphans.LOOK_LABEL}=1", *labels):
+        near.lab.run(["docker", "run", "--detach", "--network=host", f"--label={label}", BASE, "sleep", "60"])
+    with (tmp_path / "alive/agent.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        removed = {line.rpartition(" of ")[2] for line in orphans.remove(near.engine)}
+        assert removed == {f"{tmp_path}/dead", f"{tmp_path}/removed"}
+        assert len(far.labelled(orphans.LOOK_LABEL)) == 1, "its inspection may still run"
+        monkeypatch.setattr(orphans, "_LOOK_S", -1.0)
+        (look,) = orphans.remove(near.engine)
+        assert look.endswith(f" of {BASE}")
+        (kept,) = far.labelled("flagperf.log_dir")
+    assert far.remove(kept.id)
 
 
 def test_privileges_are_in_the_details_with_their_source(near: Near, required: RuntimeRequest) -> None:

@@ -26,7 +26,6 @@ from packaging.requirements import Requirement
 from flagperf_driver.node.temporary import user_packages
 from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf.hosts import Completed, Host
-from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import open_module, pack
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.ssh import ssh_hosts
@@ -37,6 +36,8 @@ from pytest_flagperf.runtime.requirements import conflicting, union
 from pytest_flagperf.runtime.venv import _WRITE, _uv, _write_program
 from pytest_flagperf.runtime.wheel_folder import requirement_text, with_dependencies
 from tests.helpers.package_index import PackageIndex, package_index
+from tests.helpers.waiting import until
+from tests.hosts.test_ssh import conf_of
 
 pytestmark = pytest.mark.integration
 
@@ -94,18 +95,6 @@ def ask(python: str, question: str) -> str:
     return subprocess.run([python, "-c", question], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_runtimes_are_the_modules_with_a_runtime() -> None:
-    assert set(runtimes()) == {"apptainer", "docker", "host", "pyxis", "venv"}
-
-
-def test_what_a_build_would_fetch_is_known_before_it(required: RuntimeRequest) -> None:
-    assert runtimes()["venv"].to_build(HOST, required, CODE) == "1 package of 0 MB"
-    missing = replace(required, python="/nowhere/python")
-    with pytest.raises(RuntimeSetupError):
-        runtimes()["venv"].to_build(HOST, missing, CODE)
-    assert runtimes()["host"].to_build(HOST, required, CODE) == ""
-
-
 def test_an_environment_is_built_once_and_shows_its_progress(required: RuntimeRequest, tmp_path: Path) -> None:
     messages: list[str] = []
     first = venv(HOST, required, messages.append)
@@ -120,17 +109,11 @@ def test_an_environment_is_built_once_and_shows_its_progress(required: RuntimeRe
     assert messages == []
 
 
-@pytest.mark.parametrize("kind", ["venv", "host"])
-def test_a_look_finds_what_is_ready_and_builds_nothing(kind: str, required: RuntimeRequest, tmp_path: Path) -> None:
-    if kind == "venv":
-        assert runtimes()[kind].look(HOST, required, CODE) is None
-        assert environments(tmp_path) == set()
-    else:
-        with pytest.raises(RuntimeSetupError, match="has no frame"):
-            runtimes()[kind].look(HOST, required, CODE)
-        required = replace(required, requirements=(requirements(tmp_path, "two.txt", "pytest"),))
-    ready = runtimes()[kind].prepare(HOST, required, quiet, CODE)
-    assert runtimes()[kind].look(HOST, required, CODE) == ready
+def test_a_look_finds_what_is_ready_and_builds_nothing(required: RuntimeRequest, tmp_path: Path) -> None:
+    assert runtimes()["venv"].look(HOST, required, CODE) is None
+    assert environments(tmp_path) == set()
+    ready = venv(HOST, required, quiet)
+    assert runtimes()["venv"].look(HOST, required, CODE) == ready
 
 
 def test_other_content_is_another_environment(
@@ -327,19 +310,19 @@ def test_a_missing_package_is_named_with_its_suite_and_a_command_without_an_inde
     assert str(caught.value).endswith(ending)
 
 
-def site_python(folder: Path) -> str:
-    """A virtual environment without pip."""
+def site_python(folder: Path) -> tuple[str, Path]:
+    """A virtual environment without pip, and its folder of packages."""
     venv_module.create(folder, with_pip=False)
-    return str(folder / "bin" / "python")
+    (site,) = folder.glob("lib/*/site-packages")
+    return str(folder / "bin" / "python"), site
 
 
 def test_the_first_python_on_the_path_with_all_packages_is_used(
     required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The environment of the harness is often first on the PATH, and does not have the framework."""
-    pythons = [site_python(tmp_path / name) for name in ("harness", "site")]
-    site = Path(ask(pythons[1], "import sysconfig; print(sysconfig.get_path('purelib'))"))
-    monkeypatch.setenv("PATH", ":".join([*(str(Path(python).parent) for python in pythons), os.environ["PATH"]]))
+    (harness, _), (python, site) = (site_python(tmp_path / name) for name in ("harness", "site"))
+    monkeypatch.setenv("PATH", f"{Path(harness).parent}:{Path(python).parent}:{os.environ['PATH']}")
     with pytest.raises(
         RuntimeSetupError, match=f"here: {tmp_path}/harness/bin/python3 .*, a virtual environment of /.*has no frame"
     ):
@@ -351,13 +334,13 @@ def test_the_first_python_on_the_path_with_all_packages_is_used(
 def test_what_an_installed_python_lacks_comes_from_the_wheels_and_changes_nothing_there(
     required: RuntimeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python, wheels = site_python(tmp_path / "site"), tmp_path / "carried"
+    (python, site), wheels = site_python(tmp_path / "site"), tmp_path / "carried"
     needs = ("grid>=1", 'absent; extra == "all"', 'absent; sys_platform == "win32"', "held<2")
     write_wheel(wheels, "frame", "1.0", "".join(f"Requires-Dist: {line}\n" for line in needs))
     for name, version in (("grid", "1.5"), ("held", "1.0")):
         write_wheel(wheels, name, version)
     with zipfile.ZipFile(wheels / "held-1.0-py3-none-any.whl") as wheel:  # the site's own: another version
-        wheel.extractall(site := Path(ask(python, "import sysconfig; print(sysconfig.get_path('purelib'))")))
+        wheel.extractall(site)
     (site / "held.py").write_text("VERSION = 'own'\n")
     (pip,) = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
     shutil.copy(pip, wheels)
@@ -429,6 +412,9 @@ def test_a_host_finds_the_packages_of_its_ranks(where: str, tmp_path: Path, monk
 
 
 MINE = "https://packages.test/simple"
+INDEX = f"[global]\nindex-url = {MINE}\n"
+FOLDERS = f"{INDEX}find-links =\n    /a\n    /b\nno-index = no\n"
+MORE = "[install]\nextra-index-url =\n    https://a.test\n    https://b.test\n"
 
 
 @pytest.fixture
@@ -443,18 +429,24 @@ def write_pip(home: dict[str, str], text: str, name: str = ".config/pip/pip.conf
     file.write_text(text)
 
 
-def test_pips_index_is_passed_on(home: dict[str, str]) -> None:
-    write_pip(home, f"[global]\nindex-url = {MINE}\ntimeout = 3\n")
-    assert index_settings(home) == {"UV_DEFAULT_INDEX": MINE}
-    assert index_settings({**home, "PIP_INDEX_URL": "https://other.test"}) == {"UV_DEFAULT_INDEX": "https://other.test"}
-
-
-def test_folders_are_used_without_an_index_and_the_given_folder_instead_of_everything(home: dict[str, str]) -> None:
-    write_pip(home, f"[global]\nindex-url = {MINE}\nfind-links =\n    /a\n    /b\nno-index = no\n")
-    assert index_settings(home) == {"UV_DEFAULT_INDEX": MINE}
-    assert index_settings({**home, "PIP_NO_INDEX": "yes"}) == {"UV_FIND_LINKS": "/a,/b", "UV_NO_INDEX": "1"}
-    given = index_settings({**home, "UV_INDEX": "https://uv.test"}, "https://asked.test", "/my,wheels")
-    assert given == {"UV_NO_INDEX": "1", "UV_FIND_LINKS": "file:///my%2Cwheels"}
+@pytest.mark.parametrize(
+    ("text", "variables", "expected"),
+    [
+        (f"{INDEX}timeout = 3\n", {}, {"UV_DEFAULT_INDEX": MINE}),
+        (INDEX, {"PIP_INDEX_URL": "https://other.test"}, {"UV_DEFAULT_INDEX": "https://other.test"}),
+        (INDEX, {"PIP_CONFIG_FILE": "/dev/null"}, {}),
+        (FOLDERS, {}, {"UV_DEFAULT_INDEX": MINE}),
+        (FOLDERS, {"PIP_NO_INDEX": "yes"}, {"UV_FIND_LINKS": "/a,/b", "UV_NO_INDEX": "1"}),
+        (MORE, {}, {"UV_INDEX": "https://a.test https://b.test", "UV_INDEX_STRATEGY": "unsafe-best-match"}),
+        ("not a settings file", {}, {}),
+        *((INDEX, {name: "1"}, {}) for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_NO_INDEX")),
+    ],
+)
+def test_pips_index_is_used_unless_uv_has_settings(
+    text: str, variables: dict[str, str], expected: dict[str, str], home: dict[str, str]
+) -> None:
+    write_pip(home, text)
+    assert index_settings({**home, **variables}) == expected
 
 
 def test_pips_certificates_are_trusted_if_no_others_are_set(home: dict[str, str], tmp_path: Path) -> None:
@@ -462,42 +454,22 @@ def test_pips_certificates_are_trusted_if_no_others_are_set(home: dict[str, str]
     write_pip(home, f"[global]\ncert = {tmp_path / 'ours.pem'}\n")
     assert index_settings(home) == {}
     del home["SSL_CERT_FILE"]
-    assert index_settings(home) == {"SSL_CERT_FILE": str(tmp_path / "ours.pem")}
     assert index_settings(home, MINE) == {"SSL_CERT_FILE": str(tmp_path / "ours.pem"), "UV_DEFAULT_INDEX": MINE}
     (tmp_path / "ours.pem").unlink()
     assert index_settings(home) == {}
 
 
-def test_additional_indexes_are_used_like_in_pip(home: dict[str, str]) -> None:
-    write_pip(home, "[install]\nextra-index-url =\n    https://a.test\n    https://b.test\n")
-    assert index_settings(home) == {
-        "UV_INDEX": "https://a.test https://b.test",
-        "UV_INDEX_STRATEGY": "unsafe-best-match",
-    }
-
-
-def test_a_later_file_has_priority_like_in_pip(home: dict[str, str], tmp_path: Path) -> None:
+def test_a_later_file_a_given_source_and_a_folder_have_priority(home: dict[str, str], tmp_path: Path) -> None:
     write_pip(home, "[global]\nindex-url = https://legacy.test\n", ".pip/pip.conf")
-    write_pip(home, f"[global]\nindex-url = {MINE}\n")
+    write_pip(home, INDEX)
     assert index_settings(home)["UV_DEFAULT_INDEX"] == MINE
     write_pip(home, "[global]\nindex-url = https://named.test\n", "named.conf")
     named = {**home, "PIP_CONFIG_FILE": str(tmp_path / "named.conf")}
     assert index_settings(named)["UV_DEFAULT_INDEX"] == "https://named.test"
-    assert index_settings({**home, "PIP_CONFIG_FILE": "/dev/null"}) == {}
-
-
-@pytest.mark.parametrize("name", ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_NO_INDEX"])
-def test_uvs_settings_have_priority_over_pips(home: dict[str, str], name: str) -> None:
-    write_pip(home, f"[global]\nindex-url = {MINE}\n")
-    assert index_settings({**home, name: "1"}) == {}
-
-
-def test_uvs_file_and_the_given_source_have_priority_and_a_broken_file_of_pip_is_ignored(home: dict[str, str]) -> None:
-    write_pip(home, "not a settings file")
-    assert index_settings(home) == {}
-    write_pip(home, f"[global]\nindex-url = {MINE}\n")
-    asked = index_settings({**home, "UV_DEFAULT_INDEX": "https://uv.test"}, "https://asked.test")
-    assert asked == {"UV_DEFAULT_INDEX": "https://asked.test"}
+    of_uv = {**home, "UV_DEFAULT_INDEX": "https://uv.test"}
+    assert index_settings(of_uv, "https://asked.test") == {"UV_DEFAULT_INDEX": "https://asked.test"}
+    folder = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": "file:///my%2Cwheels"}
+    assert index_settings(of_uv, "https://asked.test", "/my,wheels") == folder
     write_pip(home, '[[index]]\nurl = "https://uv.test"\n', ".config/uv/uv.toml")
     assert index_settings(home) == {}
 
@@ -572,8 +544,7 @@ def test_a_build_stops_when_its_controller_is_gone(required: RuntimeRequest, tmp
     channel = open_module(HOST, CODE, "flagperf_driver.node.environments.build")
     channel.send(request)
     assert "building" in str(channel.receive(20))
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        time.sleep(0.01)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the build")
     assert channel.close(10) == 0
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
@@ -711,25 +682,21 @@ def test_environments_are_built_on_hosts_of_a_cluster_at_once(
 ) -> None:
     monkeypatch.setenv("UV_FIND_LINKS", "/wheels")
     monkeypatch.delenv("FLAGPERF_CACHE")
-    ssh = lab.ssh_settings(lab.hosts(2))
-    hosts = ssh_hosts(ClusterConfig(tuple(ssh.hosts), ssh.user, ssh.port, ssh.key, ssh.known_hosts))
-    messages: dict[str, list[str]] = {host.name: [] for host in hosts}
+    hosts = ssh_hosts(conf_of(lab, lab.hosts(2)))
+    messages: list[str] = []
     try:
-        for host in hosts:
+        for there in hosts:
             wheel = tmp_path / "wheels" / "frame-1.0-py3-none-any.whl"
-            _write_program(host, f"/wheels/{wheel.name}", wheel.read_bytes())
+            _write_program(there, f"/wheels/{wheel.name}", wheel.read_bytes())
         with ThreadPoolExecutor(2) as pool:
-            made = [*pool.map(lambda host: venv(host, required, messages[host.name].append), hosts)]
+            made = [*pool.map(lambda there: venv(there, required, messages.append), hosts)]
         for there, python in zip(hosts, made, strict=True):
             done = there.run([python.python, "-c", "import frame; print(frame.VERSION)"], timeout_s=30)
             assert done.out == "1.0\n"
-            assert python.env["PATH"].startswith(str(Path(python.python).parent))
-            assert any(line.startswith(f"copying uv to {there.name} (") for line in messages[there.name])
-            assert "+ frame==1.0" in messages[there.name]
-        assert [venv(host, required, quiet) for host in hosts] == made
+            assert any(line.startswith(f"copying uv to {there.name} (") for line in messages)
     finally:
-        for host in hosts:
-            host.close()
+        for there in hosts:
+            there.close()
 
 
 def test_uv_is_looked_for_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
