@@ -97,10 +97,6 @@ class Gpu:
     def get(self, name: str) -> int:
         return int(getattr(self._device, name))
 
-    @property
-    def uuid(self) -> str:
-        return bytes(self._device.uuid).decode()
-
     def processes(self, *running: tuple[int, int]) -> None:
         """Say who computes on it: (pid, bytes) of each."""
         with _Writing(self._state):

@@ -74,25 +74,18 @@ class ClusterToy:
 
     # -- what came of it ---------------------------------------------------------------------------------------
 
-    def round_json(self, case: str = "*", number: int = 1) -> Any:
-        (path,) = self.toy.runs[-1].glob(f"{case}/round{number}/round.json")
+    def round_json(self, case: str = "*") -> Any:
+        (path,) = self.toy.runs[-1].glob(f"{case}/round1/round.json")
         return json.loads(path.read_text())
 
-    def trains(self, host: LabHost) -> bool:
-        """Whether a rank is past its first step there."""
-        return any("STEP_END" in log.read_text(errors="replace") for log in _rank_logs(host))
+    def trains(self, host: LabHost, event: str = "STEP_END") -> bool:
+        """Whether a rank is past its first step there, or as far as another event."""
+        logs = host.root.glob("tmp/pytest-flagperf-*/rounds/*/rank*.out.log")
+        return any(event in log.read_text(errors="replace") for log in logs)
 
     @property
     def page(self) -> str:
         return (self.toy.runs[-1] / "report.html").read_text()
-
-    def begins(self, host: LabHost) -> bool:
-        """Whether a rank has begun to train there."""
-        return any("TRAIN_START" in log.read_text(errors="replace") for log in _rank_logs(host))
-
-    def samples(self, host: LabHost) -> bool:
-        read = host.root.glob("tmp/pytest-flagperf-*/rounds/*/devices.series.csv")
-        return any(series.read_text().count("\n") > 1 for series in read)
 
     def use_nvidia(self, **more: Any) -> None:
         """The checkout's own vendor instead of toys: eight A100s in the first host, the only one from now on."""
@@ -137,10 +130,6 @@ def _is_own(cmdline: str) -> bool:
     return name.startswith(_OWN) and name != "slurmstepd"
 
 
-def _rank_logs(host: LabHost) -> list[Path]:
-    return list((host.root / "tmp").glob("pytest-flagperf-*/rounds/*/rank*.out.log"))
-
-
 def leftovers(host: LabHost) -> list[str]:
     """Processes, containers, mounts, held locks and folders of ours on a host; there should be nothing."""
     if not host.on:
@@ -166,9 +155,9 @@ def left_on(
     return left
 
 
-def assert_nothing_left(hosts: Sequence[LabHost], within_s: float = 60) -> None:
+def assert_nothing_left(hosts: Sequence[LabHost]) -> None:
     """Nothing, after the moment that the last processes may take."""
-    left = left_on(hosts, within_s)
+    left = left_on(hosts, 60)
     assert left == {}, left
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from pytest_flagperf.hosts import silence
 from tests.helpers.waiting import until
-from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
 from tests.plugin.conftest import Going
 
@@ -74,13 +73,10 @@ def _slow_down(cluster: ClusterToy, what: str) -> None:
     (cluster.root / "conftest.py").write_text(SLOW.format(there=str(cluster.root / "there"), what=what))
 
 
-def _interrupted(cluster: ClusterToy, going: Going, within_s: float = 20) -> None:
+def _interrupted(cluster: ClusterToy, going: Going) -> None:
     """Once, and it ends in order and in time, with pytest's own exit code."""
-    since = time.monotonic()
     going.interrupt()
-    assert going.wait(60) == pytest.ExitCode.INTERRUPTED, going.text
-    print(f"took {time.monotonic() - since:.1f} s\n{going.text}")
-    assert time.monotonic() - since < within_s, going.text
+    assert going.wait(20) == pytest.ExitCode.INTERRUPTED, going.text
     assert "Traceback" not in going.text
     assert_nothing_left(cluster.hosts)
 
@@ -130,13 +126,9 @@ def test_ctrl_c_while_an_environment_is_built(cluster: ClusterToy) -> None:
         address, port = silent.getsockname()
         cluster.settings(nodes="2x1", runtime="venv", pip_source=f"http://{address}:{port}/simple")
         going = cluster.start(*ONE)
-        going.wait_for(lambda: all(_runs(host, "uv-") for host in cluster.hosts), "uv on both hosts", 60)
+        going.wait_for(lambda: all("uv-" in str(host.processes()) for host in cluster.hosts), "uv on both hosts", 60)
         _interrupted(cluster, going)
     assert not [path for host in cluster.hosts for path in (host.root / "root/.cache").glob("*/venv/plain-*/bin")]
-
-
-def _runs(host: LabHost, what: str) -> bool:
-    return any(what in one.cmdline for one in host.processes())
 
 
 @pytest.mark.parametrize("what", [CREATING, COLLECTING])
@@ -154,12 +146,10 @@ def test_ctrl_c_twice_ends_at_once(cluster: ClusterToy) -> None:
     program.write_text("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + program.read_text())
     going = cluster.start(*ONE, *FOREVER)
     wait_for_training(cluster, going)
-    since = time.monotonic()
     going.interrupt()
     time.sleep(0.5)
     going.interrupt()
     assert going.wait(20) in (pytest.ExitCode.INTERRUPTED, -signal.SIGINT), going.text
-    print(f"took {time.monotonic() - since:.1f} s\n{going.text}")
     # The folders of logs stay, which a later run may still want.
     until(lambda: all(line.startswith("folder ") for host in cluster.hosts for line in leftovers(host)), "its end")
 

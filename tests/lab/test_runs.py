@@ -1,4 +1,4 @@
-"""Runs on hosts over SSH: what a user sees, what is in the reports, and that nothing stays."""
+"""Runs on hosts over SSH and in containers: what a user sees, what is in the reports, and that nothing stays."""
 
 from typing import Any
 
@@ -7,26 +7,22 @@ import pytest
 from pytest_flagperf.commands import main
 from pytest_flagperf.stored.live_record import HOST, LiveFile, live_files
 from tests.lab.lab import LabHost
-from tests.lab.runs import ClusterToy, assert_nothing_left
+from tests.lab.runs import POD, ClusterToy, assert_nothing_left
 
 
 def test_a_run_on_another_host_can_be_watched_while_it_runs(cluster: ClusterToy) -> None:
     cluster.use_nvidia(nodes="1x2")
     going = cluster.start("-k", "converges", "--set=step_s=0.7")
 
-    def hosts() -> dict[str, dict[str, Any]]:
-        """The latest values of each host."""
-        latest: dict[str, dict[str, Any]] = {}
-        for entry in (
-            entry for path in cluster.toy.runs for file in live_files(path) for entry in LiveFile(file).new()
-        ):
-            if entry["kind"] == HOST:
-                latest.setdefault(entry["host"], {}).update(entry)
-        return latest
+    def latest() -> dict[str, Any]:
+        """The latest values of all hosts."""
+        files = [file for path in cluster.toy.runs for file in live_files(path)]
+        entries = [entry for file in files for entry in LiveFile(file).new() if entry["kind"] == HOST]
+        return {name: value for entry in entries for name, value in entry.items()}
 
-    going.wait_for(lambda: hosts().get("h1", {}).keys() >= {"ranks", "samples"}, "the ranks and the samples of h1", 60)
-    assert hosts().keys() == {"h1"}
-    host = hosts()["h1"]
+    going.wait_for(lambda: latest().keys() >= {"ranks", "samples"}, "the ranks and the samples", 60)
+    host = latest()
+    assert host["host"] == "h1"
     assert list(host["ranks"]) == ["0", "1"]
     assert len(host["samples"]["devices"]) == 2
     for device in host["samples"]["devices"].values():
@@ -90,3 +86,28 @@ def test_many_hosts_sum_up_their_logs_and_keep_them_until_someone_looks(
     assert "FINISHED" in log.read_text()
     assert main(["verify", str(run)]) == 0, capsys.readouterr().out
     assert_nothing_left(hosts)
+
+
+def test_caches_that_a_user_may_not_clear_are_a_warning_in_the_report(cluster: ClusterToy) -> None:
+    host = cluster.hosts[0]
+    host.add_user("bench")
+    cluster.set(clear_caches=True)
+    output = cluster.passed(f"--cluster=bench@{host.address}", "--nodes=1x1")
+    assert "caches: clear-caches is set, but only root can clear the file caches - log in as root" in output
+    sentence = "the host's caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied"
+    assert f"round 1: {host.address}: {sentence}" in output
+    report = (cluster.toy.runs[-1] / "report.html").read_text()
+    assert "caches could not be cleared: /proc/sys/vm/drop_caches: Permission denied" in report
+
+
+def test_a_command_reaches_containers_and_a_killed_one_is_replaced(cluster: ClusterToy) -> None:
+    cluster.use_pods(nodes="2x1")
+    going = cluster.start("-k", "converges", "--set=step_s=0.3")
+    going.wait_for(lambda: "step 1 " in going.text, "training")
+    cluster.hosts[1].run(["pkill", "-KILL", "-f", "stdin.readline"])
+    going.wait_for(lambda: "h2 is back" in going.text, "the host again")
+    assert going.wait(180) == 0, going.text
+    assert cluster.round_json()["state"] == "finished"
+    for host in cluster.hosts:
+        host.run(["docker", "rm", "-f", POD])
+    assert_nothing_left(cluster.hosts)

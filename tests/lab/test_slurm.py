@@ -93,7 +93,7 @@ def started_beside(toy: SlurmToy, slurm: Slurm, step_s: float, select: str = "co
     going.wait_for(lambda: slurm.nodes_of_jobs().keys() > before.keys(), "a job")
     ((job, node),) = slurm.nodes_of_jobs().items() - before.items()
     (host,) = (host for host in slurm.hosts if host.name == node)
-    going.wait_for(lambda: toy.begins(host), "training", 40)
+    going.wait_for(lambda: toy.trains(host, "TRAIN_START"), "training", 40)
     return Started(going, job, node)
 
 
