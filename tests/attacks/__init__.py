@@ -1,6 +1,5 @@
 """Vendor folders that attack a figure; each must end red or visibly marked, and its honest twin must stay green."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ def backward(ctx, loss, scaler):
 """
 
 
-def trained(
-    repo: Path, root: Path, adapter: str, device: str | None = None, nodes: str = "1x1", settings: Sequence[str] = ()
-) -> Finished:
+def trained(repo: Path, root: Path, adapter: str, device: str | None = None) -> Finished:
     folder = root / "vendors" / "sly"
     extern = folder / "resnet50-pytorch" / "extern"
     extern.mkdir(parents=True)
@@ -35,8 +32,7 @@ def trained(
     (extern / "trainer_adapter.py").write_text(adapter)
     if device is not None:
         (folder / "device.py").write_text(device)
-    arguments = ["-k", "resnet50 and not speedup", f"--roots={root}", "--vendor=sly", f"--nodes={nodes}"]
-    arguments += [f"--set={setting}" for setting in settings]
+    arguments = ["-k", "resnet50 and not speedup", f"--roots={root}", "--vendor=sly", "--nodes=1x1"]
     return run(repo, root / "reports", *arguments)
 
 

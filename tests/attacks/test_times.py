@@ -1,4 +1,4 @@
-"""Vendors that cheat with times and logs: each of these real trainings must fail for its own reason."""
+"""Vendors that cheat with times, logs and precision: each of these real trainings must fail for its own reason."""
 
 import json
 from pathlib import Path
@@ -69,6 +69,15 @@ def prepare_batch(ctx, batch):
         spent @ spent
     return steps.prepare_batch(ctx, batch)
 """
+LOW = """
+import torch
+
+
+def convert_model(ctx, model):
+    model = model.to(memory_format=torch.channels_last)
+    model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
+    return model
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -117,3 +126,10 @@ def test_training_in_the_evaluation_fails_by_its_forward_pass(repo: Path, torch_
     finished = trained(repo, tmp_path, LATE)
     assert finished.code == 1, finished.out
     assert "evaluation" in pairs(failed(finished))
+
+
+def test_a_lower_precision_than_the_suites_fails(repo: Path, torch_python: str, tmp_path: Path) -> None:
+    """tests/driver/pytorch/test_replayed.py tests all other ways to compute less."""
+    finished = trained(repo, tmp_path, LOW)
+    assert finished.code == 1, finished.out
+    assert {name for name, _ in failed(finished)} == {"repeated"}
