@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -362,41 +361,6 @@ class ModelArts:
     def write(self, path: str, content: bytes) -> None:
         bucket, key = split(path)
         self.s3.put_object(Bucket=bucket, Key=key, Body=content)
-
-
-class Link:
-    """A TCP connection to a server that can be cut: ``url`` leads there while ``up``."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._target = (parts.hostname or "", parts.port or 0)
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.up = True
-        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                caller, _ = self._server.accept()
-                if not self.up:
-                    caller.close()
-                    continue
-                server = socket.create_connection(self._target)
-                for source, target in ((caller, server), (server, caller)):
-                    threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
-
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while self.up and (piece := source.recv(1 << 16)):
-                target.sendall(piece)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
 
 
 def split(path: str) -> tuple[str, str]:

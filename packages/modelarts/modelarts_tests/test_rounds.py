@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from flagperf_driver.ports import free_port
 from modelarts_tests import seed_check, service
 from modelarts_tests.conftest import table
 from modelarts_tests.runs import CloudRun, when
@@ -187,21 +188,27 @@ def test_the_next_job_waits_until_the_code_is_copied(toy: Toy, modelarts: servic
 def test_a_lost_network_that_comes_back_does_not_fail_the_round(
     toy: Toy, modelarts: service.ModelArts, notes: list[str]
 ) -> None:
-    obs = service.Link(modelarts.obs_url)
-    run = CloudRun(toy, modelarts, CASE, "step_s=0.3", obs_endpoint=obs.url, **{"lease-time": 30.0})
+    from moto.server import ThreadedMotoServer
+
+    obs = ThreadedMotoServer("127.0.0.1", free_port(), verbose=False)  # the same buckets at another address
+    obs.start()
+    url = "http://{}:{}".format(*obs.get_host_and_port())
+    run = CloudRun(toy, modelarts, CASE, "step_s=0.3", obs_endpoint=url, **{"lease-time": 30.0})
 
     def cut() -> None:
         modelarts.faults.silent = True
         until(lambda: "is lost" in "".join(notes), "the loss")
         modelarts.faults.silent = False
         until(lambda: "is back" in "".join(notes), "the return")
-        obs.up = False
+        obs.stop()
+        assert obs._server is not None
+        obs._server.server_close()
         until(lambda: "".join(notes).count("is lost") == 2, "the second loss")
-        obs.up = True
+        obs.start()
 
     when(trains(modelarts), cut)
     outcome = run.round()
-    obs.close()
+    obs.stop()
     text = "".join(notes)
     assert text.index("step ") < text.index(": Completed")  # the progress was shown while the job ran
     assert outcome.ok, outcome.failures
