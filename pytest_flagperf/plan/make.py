@@ -280,7 +280,9 @@ def _plan(
     framework = framework_of(suite)
     chip, names = vendor.chip(case.hardware), vendor.toml.framework[framework]
     own, module = catalog.case_folder(suite, vendor), vendor.device_module(framework)
-    manifest, memory = _manifest(scale.data, resolved), estimates(suite, config, case.shape)
+    replaced = {deviation.reference for deviation in resolved.deviations if deviation.key in DATA_KEYS}
+    manifest = tuple(item for item in scale.data if item.path not in replaced)  # the config names others
+    memory = estimates(suite, config, case.shape)
     facts = _facts(asked, suite, vendor, own, additions, manifest)
     facts |= {"further_code": code_hash(*further.code)} if further else {}
     return Plan(
@@ -369,12 +371,6 @@ def _min_efficiency(vendor: Vendor, suite: Suite, given: Value | None) -> float:
     if value is not None and given.layer == "setting":
         return value
     return vendor.min_efficiency(framework_of(suite), value)
-
-
-def _manifest(declared: Sequence[DataItem], resolved: Resolved) -> tuple[DataItem, ...]:
-    """Return the required data files, without files that the config replaces by other paths."""
-    replaced = {deviation.reference for deviation in resolved.deviations if deviation.key in DATA_KEYS}
-    return tuple(item for item in declared if item.path not in replaced)
 
 
 def _given(asked: PlanRequest) -> dict[str, Value]:

@@ -58,7 +58,9 @@ def _complete(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.Tes
     if call.when == "call" or report.failed:
         _record_verdicts(item, report, selected)
         _record_live(item, report, selected)
-        _attach_cell(item, report)
+        # The cell of the HTML page as plain text, which pytest-xdist can send.
+        cases = [outcome.case for outcome in item.stash.get(OUTCOMES, [])[:1]]
+        report.flagperf = case_cell(*cases)  # type: ignore[attr-defined]
     if report.failed:
         _add_case_and_logs(item, report, str(selected.case))
 
@@ -81,12 +83,6 @@ def _record_live(item: pytest.Item, report: pytest.TestReport, selected: Selecte
     sentences = [verdict.sentence for verdict in verdicts if not verdict.ok]
     outcome = "expected" if report.skipped and hasattr(report, "wasxfail") else report.outcome
     note("test", case=str(selected.case), test=item.name, outcome=outcome, sentences=sentences)
-
-
-def _attach_cell(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Attach the cell of the HTML page as plain text, which pytest-xdist can send."""
-    outcomes: list[Outcome] = item.stash.get(OUTCOMES, [])
-    report.flagperf = case_cell(*[outcome.case for outcome in outcomes[:1]])  # type: ignore[attr-defined]
 
 
 def _add_case_and_logs(item: pytest.Item, report: pytest.TestReport, case: str) -> None:

@@ -49,11 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_flagperf.kind import markers
         from pytest_flagperf.running.run import Run
 
+        path = getattr(config, "workerinput", {}).get("flagperf_directory")  # of the controller of a parallel run
         run = Run.open(
             root,
             config.invocation_params.dir,
             command_line(config),
-            _controller_directory(config),
+            Path(path) if path else None,
             bundled_suites=bundled,
         )
         for name, meaning in markers().items():
@@ -144,12 +145,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             run.close(expanded(config.getoption("xmlpath", None)))
         except WriteError as error:
             sys.stderr.write(f"flagperf: {error}\n")
-
-
-def _controller_directory(config: pytest.Config) -> Path | None:
-    """Return the run directory that the controller of a parallel run created."""
-    path = getattr(config, "workerinput", {}).get("flagperf_directory")
-    return Path(path) if path else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -258,6 +258,7 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
     own = catalog.case_folder(suite, vendor)
     given = settings.image
     words, unreadable = _container_options(settings)
+    sources = [settings.as_written(key) for key in ("container_opt", "shm_size") if getattr(settings, key)]
     return Image(
         image=given or (vendors_image.name if vendors_image else None),
         image_source=settings.as_written("image") if given else vendors_image.by if vendors_image else "",
@@ -266,7 +267,7 @@ def _image(settings: Settings, catalog: Catalog, case: Case, vendor: Vendor) -> 
         extras=own if own.is_dir() else None,
         options=(*container.options, *words),
         unreadable=unreadable,
-        options_source=_options_source(settings, vendor),
+        options_source=" and ".join([*sources, *([f"vendors/{vendor.name}/vendor.toml"] if container.options else [])]),
         privileged_source=f"vendors/{vendor.name}/vendor.toml" if "--privileged" in container.options else None,
     )
 
@@ -278,12 +279,6 @@ def _container_options(settings: Settings) -> tuple[list[str], str]:
         return [*(word for text in settings.container_opt for word in shlex.split(text)), *size], ""
     except ValueError as error:
         return [], f"{settings.as_written('container_opt')}: {error}"
-
-
-def _options_source(settings: Settings, vendor: Vendor) -> str:
-    """Return where the container's options were given, for messages."""
-    given = [settings.as_written(key) for key in ("container_opt", "shm_size") if getattr(settings, key)]
-    return " and ".join([*given, *([f"vendors/{vendor.name}/vendor.toml"] if vendor.toml.container.options else [])])
 
 
 def requirements(catalog: Catalog, suite: Suite, *more: Path, shared: bool = True) -> tuple[Path, ...]:

@@ -150,13 +150,9 @@ def _throughput(plan: Plan, stored_runs: StoredRuns) -> tuple[float | None, str]
         rates = rates if all(outcome.scale == plan.scale for outcome in rounds) else []
         if rates:
             return median(rates), "measured"
-    return _assumed_throughput(plan), f"at an assumed {UTILIZATION * 100:g} % of the peak"
-
-
-def _assumed_throughput(plan: Plan) -> float | None:
-    if not plan.flops_per_sample or not plan.peak_tflops:
-        return None
-    return UTILIZATION * plan.case.shape.cards * plan.peak_tflops * 1e12 / plan.flops_per_sample
+    peak = plan.case.shape.cards * (plan.peak_tflops or 0.0) * 1e12
+    assumed = UTILIZATION * peak / plan.flops_per_sample if plan.flops_per_sample and peak else None
+    return assumed, f"at an assumed {UTILIZATION * 100:g} % of the peak"
 
 
 # -- limits of a training ----------------------------------------------------------------------------------------

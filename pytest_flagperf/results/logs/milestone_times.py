@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,9 @@ class MilestoneTimes:
     @property
     def clock_set_s(self) -> float:
         """The most seconds by which the host's clock was set meanwhile."""
-        offsets = [moment.ms / 1000 - moment.s for moment in self._moments()]
+        moments = [self.started, *itertools.chain(*self.milestones.values())]
+        offsets = [moment.ms / 1000 - moment.s for moment in moments]
         return max(offsets) - min(offsets)
-
-    def _moments(self) -> Iterator[Moment]:
-        yield self.started
-        for moments in self.milestones.values():
-            yield from moments
 
 
 def read(folder: Path) -> tuple[dict[int, MilestoneTimes], str | None]:

@@ -65,11 +65,7 @@ def _per_step(rank: RankFigures, value: float) -> float:
     return value / steps if steps else math.nan
 
 
-def _warm_up(rank: RankFigures) -> float:
-    return rank.compute_s - rank.get("measured_steps") * _step(rank)
-
-
-def _usual_warm_up(rank: RankFigures) -> float:
+def _usual_warm_up(rank: RankFigures, _: LeftOutTimeLimits) -> float:
     """The most seconds for the warm-up: steps that take as long as the others, and what a first step may do once."""
     compiling = rank.get("compile_time") if rank.config.get("compile") else 0.0
     return rank.get("warmup_steps") * _step(rank) + WARM_UP * rank.train_s + compiling
@@ -132,7 +128,7 @@ PAIRS: tuple[Pair, ...] = (
     Pair(
         "warm_up", "the time that `p_core` leaves out as the warm-up",
         f"as many measured steps + {100 * WARM_UP:g} % of `raw_train_time` + `compile_time`, at most",
-        _within(_warm_up, lambda rank, _: _usual_warm_up(rank)), _LONG,
+        _within(lambda rank: rank.compute_s - rank.get("measured_steps") * _step(rank), _usual_warm_up), _LONG,
     ),
     Pair(
         "waiting", "the time that `p_core` leaves out as waiting for input, `input_wait_time`,",

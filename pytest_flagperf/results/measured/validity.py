@@ -128,8 +128,10 @@ def _throttled(host: str, window: HostWindow, report: Mapping[str, Any]) -> Iter
     by_reasons: dict[tuple[str, ...], dict[int, float]] = {}
     for device in window.devices:
         bad = {reason for name in device.held for reason in name.split("+")} - NO_THROTTLING
-        bad -= set() if _is_capped(report, device.index) else {POWER_CAP}
-        throttled = _share(device.held, bad)
+        limit, usual = _limits(report, device.index)
+        bad -= set() if limit is not None and usual is not None and limit < usual else {POWER_CAP}
+        times = sum(times for name, times in device.held.items() if bad.intersection(name.split("+")))
+        throttled = times / sum(device.held.values()) if device.held else 0.0
         if throttled >= _THROTTLED_SHARE:
             by_reasons.setdefault(tuple(sorted(bad)), {})[device.index] = throttled
     for reasons, shares in by_reasons.items():
@@ -153,18 +155,6 @@ def _impossible_power(
         if power and not min(10.0, most / 10) <= power.mean <= power.highest <= 1.3 * most:
             watts = f"{power.mean:g} W in the mean and {power.highest:g} W at most, and a limit of {limit or '?'} W"
             yield ValidityWarning(POWER, f"{host}: device {device.index} reported {watts}; no such chip can")
-
-
-def _share(held: Mapping[str, int], bad: set[str]) -> float:
-    """The share of the samples that have any of the reasons."""
-    times = sum(times for name, times in held.items() if bad.intersection(name.split("+")))
-    return times / sum(held.values()) if held else 0.0
-
-
-def _is_capped(report: Mapping[str, Any], device: int) -> bool:
-    """Return True if the device's power limit is below its usual one."""
-    limit, usual = _limits(report, device)
-    return limit is not None and usual is not None and limit < usual
 
 
 def _limits(report: Mapping[str, Any], device: int) -> tuple[Any, Any]:

@@ -59,8 +59,10 @@ def load(paths: Paths) -> pandas.DataFrame:
     metrics = _columns(rows)
     names = [*CASE, *ABOUT, *metrics, *ORIGIN]
     frame = _typed([_wide(row) for row in rows], names, (*NUMBERS, *metrics))
-    frame.attrs["units"] = {column: _unit(rows, column) for column in metrics}
-    frame.attrs["directions"] = {column: _direction(rows, column) for column in metrics}
+    frame.attrs["units"] = {
+        column: _common(rows, column, "unit") or (MIXED if column.startswith("p_") else "mixed") for column in metrics
+    }
+    frame.attrs["directions"] = {column: _common(rows, column, "direction") for column in metrics}
     return frame
 
 
@@ -120,14 +122,10 @@ def _long(row: _Row, metric: MetricValue) -> dict[str, Any]:
     return {**cells, "metric": metric.name, **values}
 
 
-def _unit(rows: Iterable[_Row], column: str) -> str:
-    units = {metric.unit for row in rows for name, metric in row.metrics.items() if _column(name) == column}
-    return units.pop() if len(units) == 1 else MIXED if column.startswith("p_") else "mixed"
-
-
-def _direction(rows: Iterable[_Row], column: str) -> str | None:
-    directions = {metric.direction for row in rows for name, metric in row.metrics.items() if _column(name) == column}
-    return directions.pop() if len(directions) == 1 else None
+def _common(rows: Iterable[_Row], column: str, what: str) -> str | None:
+    """Return the unit or direction of a column's metrics; None if they differ."""
+    values = {getattr(one, what) for row in rows for name, one in row.metrics.items() if _column(name) == column}
+    return values.pop() if len(values) == 1 else None
 
 
 def _typed(rows: list[dict[str, Any]], names: Iterable[str], numbers: Iterable[str]) -> pandas.DataFrame:

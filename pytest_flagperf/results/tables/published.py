@@ -48,7 +48,9 @@ def load(folder: Path) -> tuple[Published, ...]:
     for file in sorted(folder.rglob(RESULTS)):
         try:
             for result in _results(file):
-                key = _key(result.first)
+                one = result.first
+                case = one.model, one.framework, one.vendor, one.hardware, one.nnodes, one.nproc
+                key = *case, variant_of(one.case), one.scale, one.synthetic
                 if key not in newest or _age(newest[key]) <= _age(result):
                     newest[key] = result
         except FormatError as error:
@@ -71,11 +73,6 @@ def _results(file: Path) -> Iterator[Published]:
             problem = f"{file}: {case.case}: {reason}"
             raise FormatError(f"{problem}; publish only figures of a chip that its devices reported; remove the case")
         yield Published(file, case)
-
-
-def _key(outcome: Outcome) -> tuple[object, ...]:
-    case = outcome.model, outcome.framework, outcome.vendor, outcome.hardware, outcome.nnodes, outcome.nproc
-    return *case, variant_of(outcome.case), outcome.scale, outcome.synthetic
 
 
 def _age(result: Published) -> int:

@@ -70,7 +70,9 @@ def vendor_recipe(request: RuntimeRequest) -> Recipe:
         raise RuntimeSetupError(
             f"{folder}/requirements.txt: this name is reserved for the suites' requirements; rename the file"
         )
-    lines = sorted(line.text for line in union(_suite_requirements(request)))
+    extras = request.image.extras
+    of_suites = [file for file in request.requirements if extras is None or extras not in file.parents]
+    lines = sorted(line.text for line in union(of_suites))
     files["requirements.txt"] = (0o644, "".join(f"{line}\n" for line in lines).encode())
     return Recipe(
         _title(folder.parent.parent.name, folder.name), files, _arguments(request), source=str(folder / "Dockerfile")
@@ -118,12 +120,6 @@ def _arguments(request: RuntimeRequest) -> dict[str, str]:
             "use an index without them, or build the image yourself and pass it with --image"
         )
     return {"PIP_INDEX_URL": request.pip_source}
-
-
-def _suite_requirements(request: RuntimeRequest) -> Iterator[Path]:
-    """Yield the suites' requirements files, without those of the case's additions."""
-    extras = request.image.extras
-    yield from (file for file in request.requirements if extras is None or extras not in file.parents)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, tuple[int, bytes]]]:

@@ -64,7 +64,7 @@ class Probe(DeviceSource):
         except (ProbeError, run_tool.CommandError) as error:
             self._notes.error(str(error))
             return
-        sampled = {index: reading for index, reading in numbered(readings) if self._is_sampled(index)}
+        sampled = {index: one for index, one in numbered(readings) if self._devices is None or index in self._devices}
         for index, reading in sampled.items():
             self._update_health(index, reading)
             self._row(index, now, reading)
@@ -75,9 +75,6 @@ class Probe(DeviceSource):
             self._files.forget(index)
             self._notes.event(f"device {index} is no longer in the output of {self._tool.command[0]}", index, CHANGED)
         self._present = set(sampled)
-
-    def _is_sampled(self, index: int) -> bool:
-        return self._devices is None or index in self._devices
 
     def _update_health(self, index: int, reading: Mapping[str, Any]) -> None:
         """Compare the device's facts with the previous ones; store the first ones for the results."""

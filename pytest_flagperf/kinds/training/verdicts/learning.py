@@ -57,15 +57,10 @@ def fall(points: curves.Points) -> Fall:
     values = [value for _, value in points]
     if len(points) < MANY:
         return Fall(values[0], values[-1], len(points), _by_order(values) if len(points) >= FEWEST else None)
-    ends = _tenths(points)
+    ends = [points[-1][0] * number / 10 for number in range(1, 11)]
     before, *_, after = curves.means(points, ends)
     error = (noise.spread(values) or 0.0) * math.sqrt(2 * 10 / len(points))
     return Fall(before, after, len(points), _by_size(before - after, error, len(points)))
-
-
-def _tenths(points: curves.Points) -> list[float]:
-    last = points[-1][0]
-    return [last * number / 10 for number in range(1, 11)]
 
 
 def _by_size(difference: float, error: float, points: int) -> float:
