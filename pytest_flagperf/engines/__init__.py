@@ -53,14 +53,9 @@ class Engine(Protocol):
         """The number of hosts; None if each case requests as many as it needs."""
         return len(self.hosts)
 
-    @property
-    def left_out(self) -> Mapping[str, Any]:
-        """The excluded hosts and devices as JSON, for ``leave_out`` in the other processes of the run."""
+    def leave_out(self, left_out: Mapping[str, Any] | None = None) -> Mapping[str, Any]:  # noqa: ARG002
+        """Exclude the hosts and devices that another process of the run excluded; return all excluded ones, as JSON."""
         return {}
-
-    def leave_out(self, left_out: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Exclude the hosts and devices that another process of the same run excluded."""
-        return
 
     def header(self) -> list[str]:
         """Lines about the hosts, for the top of the terminal's output."""
@@ -110,6 +105,10 @@ class Engine(Protocol):
         Return False if the round is not running any more; its logs that are still on other hosts are then fetched.
         """
         return False
+
+    def end_replay(self, plan: Plan, number: int, directory: Path) -> None:  # noqa: ARG002
+        """Remove the states of a training and of its starts from their hosts, and return hosts kept for its replay."""
+        return
 
     def fetch_late_logs(self, directories: Sequence[Path], kept_by: Collection[str] = ()) -> list[str]:  # noqa: ARG002
         """Fetch logs that could not be fetched when their rounds ended; return a sentence for each.

@@ -25,7 +25,7 @@ def finish(run: Run, command: Sequence[str], exit_status: int, *, had_workers: b
     if not directory.is_dir() or not has_rounds(directory):
         return
     if had_workers:
-        run.rounds.end_orphaned_rounds()
+        run.rounds.end_orphaned_rounds(run.selection.cases)
     run.notes += run.rounds.fetch_late_logs()
     results = run.records.write_results(_info(run, command, exit_status))
     expected = dict.fromkeys(

@@ -59,7 +59,7 @@ def check_machine(run: Run, chosen: Sequence[Selected]) -> list[str]:
 
 
 def _usable(engine: Engine) -> list[str]:
-    excluded = engine.left_out.get("hosts", {})
+    excluded = engine.leave_out().get("hosts", {})
     return [host.name for host in engine.hosts if host.name not in excluded]
 
 
@@ -145,7 +145,7 @@ def _exclude(engine: Engine, slow: Iterable[tuple[str, str]], nnodes: int) -> li
     excluded = {host: "; ".join(sentences) for host, sentences in reasons.items()}
     lines = [f"left out: {host}: {why}" for host, why in excluded.items()]
     if excluded:
-        left_out = engine.left_out
+        left_out = engine.leave_out()
         engine.leave_out({**left_out, "hosts": {**left_out.get("hosts", {}), **excluded}})
         if len(_usable(engine)) < nnodes:
             raise Problems([*lines, f"{count(nnodes, 'host')} needed, {len(_usable(engine))} left"])

@@ -23,10 +23,11 @@ from pytest_flagperf.plan import Plan, clean_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.progress import note
 from pytest_flagperf.results.measured import vendor_code
+from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.measured.replay import records, seen_by_agent
 from pytest_flagperf.runtime import runtimes
-from pytest_flagperf.stored import FormatError, layout
-from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf.stored import FormatError
+from pytest_flagperf.stored.round_dir import RoundDir, replay_of
 
 SHARE, LONGEST_S = 0.05, 180.0
 """Segments are repeated until, with the last evaluation, they take this share of the training's time, or so long."""
@@ -49,26 +50,39 @@ def place_of_states(plan: Plan, engine: Engine, folder: Path) -> str:
 
 
 @contextmanager
-def with_states(plan: Plan, engine: Engine, folder: Path) -> Iterator[Plan]:
+def with_states(plan: Plan, engine: Engine, number: int, folder: Path) -> Iterator[Plan]:
     """Give a training that is repeated a folder for its states, which is removed whatever becomes of the training."""
     if not plan.saves_states:
         yield plan
         return
-    states = place_of_states(plan, engine, folder)
+    placed = replace(plan, replay={"states": place_of_states(plan, engine, folder)})
     try:
-        yield replace(plan, replay={"states": states})
+        yield placed
     finally:
-        shutil.rmtree(states, ignore_errors=True)
+        engine.end_replay(placed, number, folder)
 
 
-def repeat(engine: Engine, plan: Plan, round_number: int, folder: Path) -> None:
-    """Repeat segments of a round's training in a folder beside it; a problem leaves no record there."""
+def repeat(engine: Engine, plan: Plan, number: int, folder: Path) -> None:
+    """Repeat segments of a round's training in a folder beside it; a problem leaves no record there.
+
+    A clean process that a dead controller left is continued, if it still runs.
+    """
+    clean = replay_of(folder)
     try:
+        resumed = clean.is_planned and not clean.has_record and engine.resume(clean.path)
+        if resumed and clean.read_record().state == "finished":
+            return
+        shutil.rmtree(clean.path, ignore_errors=True)
         given = {**plan.replay, **draw(folder)}
-        note("line", text=f"{plan.case} round {round_number}: repeating a part of it in a clean process")
-        engine.run(clean_plan(plan, given), round_number, folder.with_name(layout.replay_folder(folder.name)), None)
+        note("line", text=f"{plan.case} round {number}: repeating a part of it in a clean process")
+        engine.run(clean_plan(plan, given), number, clean.path, None)
     except (FormatError, Problems) as error:
-        note("line", text=f"{plan.case} round {round_number}: not repeated: {error}")
+        note("line", text=f"{plan.case} round {number}: not repeated: {error}")
+
+
+def missing(outcome: Outcome) -> str:
+    """Return why no segment of a training that ended well is repeated; empty if one is, and without a replay."""
+    return outcome.replay.problem if outcome.replay and outcome.ended_well else ""
 
 
 def draw(folder: Path) -> dict[str, Any]:

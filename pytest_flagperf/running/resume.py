@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from pytest_flagperf.results.figures.units import count
 from pytest_flagperf.results.tables.runs import expected_run
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, Settings, located, wrong_value
 from pytest_flagperf.stored import FormatError
-from pytest_flagperf.stored.layout import OPTIONS, is_repeatable
+from pytest_flagperf.stored.layout import OPTIONS, OUTCOME, is_repeatable
 from pytest_flagperf.stored.round_dir import RoundDir, rounds_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def remarks(settings: Settings, directory: Path, plans: Sequence[Plan]) -> Itera
         "repeat": {str(case.repeat) for case in cases},
     }
     for key, values in stored_cases.items():
-        if settings.commanded(key) and cases and not _is_same(getattr(settings, key), values):
+        given = getattr(settings, key)
+        words = given if isinstance(given, tuple) else str(given).split(",")
+        if settings.commanded(key) and cases and {*map(str, words)} != values:
             yield f"{settings.as_written(key)} has no effect: --resume continues the cases of the run"
     if settings.commanded("each"):
         yield f"{settings.as_written('each')} has no effect: --resume continues the cases of the run"
@@ -85,14 +87,14 @@ def remarks(settings: Settings, directory: Path, plans: Sequence[Plan]) -> Itera
                 yield f"{plan.case}: {rounds} kept, measured with other values: {'; '.join(changed)}"
 
 
-def _is_same(given: object, of_cases: Collection[str]) -> bool:
-    words = given if isinstance(given, tuple) else str(given).split(",")
-    return set(map(str, words)) == set(of_cases)
-
-
 def set_failed_rounds_aside(directory: Path) -> list[str]:
-    """Rename the rounds that failed or whose records cannot be read, so that they run again; return a line for each."""
+    """Rename the rounds that failed or whose records cannot be read, so that they run again; return a line for each.
+
+    If only its replay is missing, a round stays, without its outcome.
+    """
     from pytest_flagperf.results.tables import store  # loads slowly, and few runs resume one
+
+    from .replay import missing
 
     lines = []
     for round_dir in map(RoundDir, sorted(path for path in directory.glob("*/*") if is_repeatable(path.name))):
@@ -101,6 +103,9 @@ def set_failed_rounds_aside(directory: Path) -> list[str]:
         if outcome is not None and reason is not None:
             round_dir.move_aside()
             lines.append(f"runs again: {outcome.case}: {reason}")
+        elif outcome is not None and (problem := missing(outcome)):
+            (round_dir.path / OUTCOME).unlink(missing_ok=True)  # Rounds.run repeats it
+            lines.append(f"replay missing: {outcome.case}: {problem}")
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -99,13 +99,19 @@ class Rounds:
         """Run a plan in a folder, or continue the round that still runs there; store the outcome.
 
         A training that ends early is started again as --restarts allows; if it ends well, segments of it are repeated
-        if the plan has a replay.
+        if the plan has a replay. If a training that another process left cannot be repeated, the round runs again.
         """
-        with replay.with_states(plan, self._engine, folder) as placed:
-            outcome = self._run_to_end(placed, number, folder)
-            if placed.saves_states and outcome.ended_well:
-                replay.repeat(self._engine, placed, number, folder)
-                outcome = store.measure_round(folder)
+        with replay.with_states(plan, self._engine, number, folder) as placed:
+            while True:
+                left = RoundDir(folder).has_record
+                outcome = self._run_to_end(placed, number, folder)
+                if replay.missing(outcome):
+                    replay.repeat(self._engine, placed, number, folder)
+                    outcome = store.measure_round(folder)
+                if not left or not (problem := replay.missing(outcome)):
+                    break
+                note("line", text=f"{plan.case} round {number}: runs again: {problem}")
+                RoundDir(folder).move_aside()
         for fault in outcome.struck:
             note("line", text=f"{plan.case} round {number}: drill: {fault.sentence}")
         return outcome
@@ -146,7 +152,8 @@ class Rounds:
         note("round", case=str(plans[0].case), folder=f"{folder.parent.name}/{folder.name}")
         try:
             if not self._continued(folder):
-                self._exclude()
+                with suppress(FormatError):  # what the controller of a parallel run excluded, if readable
+                    self._engine.leave_out(stored.read(self._directory.path / layout.LEFT_OUT))
                 if give_back := run_on_available(plans, wait_s, run, begun):
                     after_the_last.callback(give_back)
         except BaseException as error:
@@ -163,11 +170,6 @@ class Rounds:
                 note("line", text=line)
         return outcome
 
-    def _exclude(self) -> None:
-        """Exclude the hosts and devices that the controller of a parallel run excluded; ignore an unreadable record."""
-        with suppress(FormatError):
-            self._engine.leave_out(stored.read(self._directory.path / layout.LEFT_OUT))
-
     def _continued(self, folder: Path) -> bool:
         """Return True if the folder has a round, left by a dead controller, that could be continued."""
         round_dir = RoundDir(folder)
@@ -180,14 +182,20 @@ class Rounds:
 
     # -- at the end of the run ------------------------------------------------------------------------------------
 
-    def end_orphaned_rounds(self) -> None:
+    def end_orphaned_rounds(self, chosen: Iterable[Selected]) -> None:
         """End the rounds of killed workers; their ranks would otherwise run until their lease expires."""
+        orphaned = False
         for round_dir in planned_rounds(self._directory.path):
             if layout.is_failed(round_dir.path.name) or round_dir.has_record:
                 continue
             with self._records.collecting_write_errors():
                 self._engine.resume(round_dir.path, "the pytest-xdist worker that ran this round died")
             self._measure_again(round_dir.path)
+            orphaned = True
+        for selected in chosen if orphaned else ():
+            for number in selected.rounds:
+                with replay.with_states(self._plan_of(selected), self._engine, number, self.folder(selected, number)):
+                    pass  # what they left is removed
 
     def fetch_late_logs(self) -> list[str]:
         """Fetch logs that were not available at the end of their round; return a line for each host."""

@@ -249,7 +249,8 @@ class Run:
                 self.engine.check(self.plan(selected))
                 self._check_restarts(selected)
                 self._check_drill(selected)
-                self._check_replay(selected)
+                if self.plan(selected).saves_states and (problem := self._no_place_of_states(self.plan(selected))):
+                    raise Problems([f"{self.settings.as_written('replay')}: {problem}"])
             except Problems as error:
                 for problem in error.problems:
                     problems.setdefault(problem.removeprefix(f"case {selected.case}: "), []).append(str(selected.case))
@@ -290,12 +291,6 @@ class Run:
             return f"the engine {self.settings.engine} asks a training for no states"
         place = place_of_states(plan, self.engine, self.directory.path / "case" / "round1")
         return "" if place else "other hosts and containers need --set=checkpoint_dir=DIR for the states"
-
-    def _check_replay(self, selected: Selected) -> None:
-        """Raise Problems if the clean process of --replay could not read the states of the training."""
-        plan = self.plan(selected)
-        if plan.saves_states and (problem := self._no_place_of_states(plan)):
-            raise Problems([f"{self.settings.as_written('replay')}: {problem}"])
 
     def _check_drill(self, selected: Selected) -> None:
         """Raise Problems if no fault could strike a training that --drill asks for."""
@@ -370,7 +365,7 @@ class Run:
         # The results of a resumed run are not made from its new rounds; they are written again at its end.
         for name in (layout.RESULTS, layout.SUMS):
             (directory / name).unlink(missing_ok=True)
-        stored.write(directory / layout.LEFT_OUT, self.engine.left_out)
+        stored.write(directory / layout.LEFT_OUT, self.engine.leave_out())
         by_choice = {self.plan(one).runtime for one in chosen if runtime_of(self.settings, one) == AUTO}
         settings = with_chosen(self.settings, by_choice)
         save_options(directory, settings, ((str(selected.case), selected.data_dir) for selected in chosen))

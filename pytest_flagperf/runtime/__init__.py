@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.stored.plan import Deviation
 
@@ -125,6 +125,9 @@ class ContainerSpec(Protocol):
         Its own program runs in ``log_dir`` and sees the ``read_only`` folders of the host at the same paths.
         ``only_leased`` in the result says whether the container sees only ``devices``.
         """
+
+    def run(self, host: Host, argv: Sequence[str], within_s: float) -> Completed:
+        """Run a program in a container of its own, which is removed."""
 
 
 @dataclass(frozen=True)

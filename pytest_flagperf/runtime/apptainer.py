@@ -66,8 +66,7 @@ class _Apptainer(Runtime):
         container = ApptainerSpec(found["program"], found["image"], options)
 
         def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
-            command = [*container.command("/"), *argv]
-            return host.run(command, timeout_s=RUN_S, stdin=stdin, env={**container.env, **env})
+            return container.run(host, argv, RUN_S, stdin, env)
 
         public = redaction.image(source)
         inputs = [*found.values(), container.command("/"), dict(options.env)] if found["digest"] else None  # a folder

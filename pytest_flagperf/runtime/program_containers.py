@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pytest_flagperf.hosts import Host
+from pytest_flagperf.hosts import Completed, Host
 
 from . import Image, RuntimeRequest
 from .container_options import ContainerProgram, TranslatedOptions, translate
@@ -46,6 +46,11 @@ class ProgramContainerSpec(ABC):
     ) -> Mapping[str, Any]:
         mounts = [f"{log_dir}:{log_dir}", *(f"{folder}:{folder}:ro" for folder in read_only)]
         return {"argv": [*self.command(log_dir, mounts), *argv], "env": self.env, "only_leased": False}
+
+    def run(
+        self, host: Host, argv: Sequence[str], within_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> Completed:
+        return host.run([*self.command("/"), *argv], timeout_s=within_s, stdin=stdin, env={**self.env, **(env or {})})
 
 
 def options_of(image: Image, program: ContainerProgram) -> TranslatedOptions:

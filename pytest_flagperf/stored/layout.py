@@ -85,11 +85,6 @@ def turn_folder(turn: int, cards: str) -> str:
     return f"turn{turn}_{cards}"
 
 
-def replay_folder(folder: str) -> str:
-    """The folder of the process that repeats a segment of a round's training."""
-    return f"{folder}_replay"
-
-
 def is_repeatable(folder: str) -> bool:
     """Return True if --resume may continue the round in a folder of this name."""
     return _REPEATABLE.fullmatch(folder) is not None

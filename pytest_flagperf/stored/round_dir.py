@@ -205,11 +205,12 @@ class RoundDir:
         self.write_record(replace(record, missing=tuple(missing), warnings=(*record.warnings, *warnings)))
 
     def move_aside(self) -> None:
-        """Rename the folder of a failed round, so that the round can run again."""
-        number = len(earlier_tries(self)) + 1
-        target = self.path.with_name(layout.failed_folder(number, self.path.name))
+        """Rename the folder of a failed round, and that of its replay, so that the round can run again."""
+        target = self.path.with_name(layout.failed_folder(len(earlier_tries(self)) + 1, self.path.name))
         with writing(target):
             self.path.rename(target)
+            with suppress(FileNotFoundError):
+                replay_of(self.path).path.rename(replay_of(target).path)
 
     def take_back(self) -> None:
         """Undo the last ``move_aside``, unless another try has begun."""
@@ -217,6 +218,11 @@ class RoundDir:
         if tries and not self.is_planned:
             with suppress(OSError):  # the folder contains files of another try
                 tries[-1].path.rename(self.path)
+
+
+def replay_of(round_dir: Path) -> RoundDir:
+    """Return the directory of the process that repeats segments of a round's training."""
+    return RoundDir(round_dir.with_name(f"{round_dir.name}_replay"))
 
 
 def earlier_tries(directory: RoundDir) -> list[RoundDir]:

@@ -59,9 +59,9 @@ def test_an_engine_gets_its_table_and_has_defaults(site: Site, tmp_path: Path) -
     engine: Any = opened(tmp_path, "[engines.lab]\nqueue = 'a'\n[engines.other]\nx = 1\n")
     assert engine.describe(None) == "{'queue': 'a'}"
     assert opened(tmp_path).describe(None) == "{}"  # type: ignore[arg-type]
-    assert (engine.host_count, engine.left_out, engine.header()) == (0, {}, [])
+    assert (engine.host_count, engine.leave_out({}), engine.header()) == (0, {}, [])
     assert engine.prepare([]) == engine.inspect([]) == engine.notes(None, None, "") == []
-    assert [engine.check(None), engine.leave_out({}), engine.close()] == [None] * 3
+    assert [engine.check(None), engine.end_replay(None, 1, tmp_path), engine.close()] == [None] * 3
     assert (engine.resume(tmp_path), engine.fetch_late_logs([])) == (False, [])
 
 
@@ -86,7 +86,7 @@ def test_an_exception_of_a_running_engine_names_the_package_but_our_own_errors_s
     ("body", "message"),
     [
         ("1 / 0", "engine lab raised ZeroDivisionError: division by zero ("),
-        ("return 3", "engine lab: int lacks hosts, host_count, left_out, leave_out, header, check, notes"),
+        ("return 3", "engine lab: int lacks hosts, host_count, leave_out, header, check, notes, describe"),
         ("raise Problems([f'{table.file}: [engines.lab]: no queue'])", "flagperf.toml: [engines.lab]: no queue"),
     ],
 )

@@ -15,7 +15,6 @@ import math
 import queue
 import random
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -40,7 +39,7 @@ from tests.lab.runs import POD, ClusterToy, left_on, leftovers
 from tests.lab.slurm import Slurm
 from tests.lab.test_faults_containers import kill_agent
 from tests.lab.test_faults_links import CONFTEST
-from tests.plugin.conftest import QUIET, Toy
+from tests.plugin.conftest import QUIET, SHARED_TRAINING, Toy
 
 HOSTS = 4
 STEPS = 120
@@ -171,9 +170,7 @@ class FaultyTraining:
 
     def start(self) -> None:
         toy = Toy(cast(pytest.Pytester, types.SimpleNamespace(path=self.folder)))
-        toy.suite("alpha", BASE)
-        program = self.folder / "suites/alpha/plain/run_pretraining.py"
-        shutil.copy(Path(__file__).with_name("shared_training.py"), program)
+        toy.suite("alpha", BASE, SHARED_TRAINING)
         (self.folder / "suites/conftest.py").write_text(self.pace.conftest)
         cluster = ClusterToy(toy, self.lab, self.hosts)
         options: dict[str, Any] = {"nodes": f"{self.nodes}x1", "runtime": "host", "lease_time": self.pace.lease_s}

@@ -4,6 +4,7 @@ It is a linear regression with dropout: the same on every machine, bit for bit, 
 each rank's own random state continue exactly.
 """
 
+import contextlib
 import hashlib
 import json
 import math
@@ -15,11 +16,11 @@ from pathlib import Path
 
 from flagperf_driver import driver, heartbeat
 from flagperf_driver.training.checks import replicas
-from flagperf_driver.training.loop import Training
 from flagperf_driver.training.meeting import meet
 from flagperf_driver.training.progress import TrainingProgress
+from flagperf_driver.training.replay import training_of
 from flagperf_driver.training.timeline import HostMarks
-from flagperf_driver.training.trainer import RankEvaluation
+from flagperf_driver.training.trainer import RankEvaluation, WeightChange
 
 SAMPLES, EVALUATED, WIDTH = 240, 48, 6
 
@@ -27,7 +28,7 @@ SAMPLES, EVALUATED, WIDTH = 240, 48, 6
 class Trainer:
     """All weights on every rank; the gradients meet at rank 0."""
 
-    compiles, repeater, step_bytes = False, None, None
+    compiles, step_bytes = False, None
 
     def __init__(self, rank, meeting):
         self.rank, self.world, self.config = rank.world.rank, rank.world.world_size, rank.config
@@ -36,6 +37,7 @@ class Trainer:
         self.weights = [0.0] * WIDTH
         self.random = random.Random(f"{self.seed} dropout {self.rank}")
         self.kept_losses = []
+        self.repeater, self.noise = self, None
         self.random_when_it_begins = None
         self.weights_digests = lambda: {replicas.WHOLE: hashlib.sha256(repr(self.weights).encode()).hexdigest()}
         self.progress.steps_per_epoch = SAMPLES // self.world // self.config.train_batch_size
@@ -70,6 +72,7 @@ class Trainer:
             values, expected = self.sample(number)
             kept = [value * (self.random.random() < 0.9) for value in values]
             error = math.fsum(map(operator.mul, self.weights, kept)) - expected
+            error *= 1 + self.noise.uniform(-1e-15, 1e-15) if self.noise else 1
             loss += error * error / len(first)
             gradient = [sum_ + 2.0 * error * value / len(first) for sum_, value in zip(gradient, kept, strict=True)]
         self.learning_rate = self.config.learning_rate
@@ -118,7 +121,8 @@ class Trainer:
         return 1
 
     def copy_state(self):
-        state = {"weights": list(self.weights), "random": self.gather(self.random.getstate())}
+        damage = 1.01 if self.config.fault == "damage" else 1.0
+        state = {"weights": [weight * damage for weight in self.weights], "random": self.gather(self.random.getstate())}
 
         def write(folder):
             if self.rank == 0:
@@ -130,17 +134,42 @@ class Trainer:
 
         return write
 
+    def stored(self, folder):
+        return json.loads(Path(folder, "state.json").read_text())
+
     def load_state(self, folder):
-        state = json.loads(Path(folder, "state.json").read_text())
+        state = self.stored(folder)
         version, numbers, gauss = state["random"][self.rank]
         self.weights, self.random_when_it_begins = state["weights"], (version, tuple(numbers), gauss)
+
+    # What repeats a segment.
+
+    def repeat_from(self, folder, steps):
+        self.load_state(folder)
+
+    def copied_weights(self):
+        return list(self.weights)
+
+    def weight_changes(self, before, after):
+        if self.rank == 0:
+            first, last = (one if isinstance(one, list) else self.stored(one)["weights"] for one in (before, after))
+            for name, (own, begin, end) in enumerate(zip(self.weights, first, last, strict=True)):
+                change, theirs = own - begin, end - begin
+                sums = own * own, change * change, theirs * theirs, change * theirs, (own - end) ** 2
+                yield WeightChange(f"weight {name}", own == end, *sums)
+
+    @contextlib.contextmanager
+    def rounding(self):
+        self.noise = random.Random(0)
+        yield
+        self.noise = None
 
 
 def main(rank):
     rank.heartbeat.beat(0, heartbeat.INIT)
     with meet(rank) as meeting:
         trainer = Trainer(rank, meeting)
-        Training(rank, trainer).run()
+        training_of(rank, trainer).run()
         meeting.gather(None)  # no rank ends before all are done
     rank.heartbeat.beat(trainer.progress.step, heartbeat.DONE)
 

@@ -1,7 +1,6 @@
 """--drill on lab hosts: each fault strikes a training that continues, and the figures are those of the logs."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from flagperf_driver import events
 from flagperf_driver.perflog import Record, read_records
 from tests.lab.random_faults import BASE, SHORT
 from tests.lab.runs import ClusterToy, assert_nothing_left
+from tests.plugin.conftest import SHARED_TRAINING
 
 DRILL = ("--restarts=2", "--drill=rank,host,link", "--drill-here", "--set=step_s=0.05")
 BRIEF = """
@@ -33,9 +33,7 @@ def logged(start: Path, event: str) -> list[Record]:
 @pytest.fixture
 def shared(cluster: ClusterToy) -> ClusterToy:
     """A training whose ranks wait for each other, on two of three hosts with a shared folder."""
-    cluster.toy.suite("alpha", BASE)
-    program = cluster.root / "suites/alpha/plain/run_pretraining.py"
-    shutil.copy(Path(__file__).with_name("shared_training.py"), program)
+    cluster.toy.suite("alpha", BASE, SHARED_TRAINING)
     (cluster.root / "suites/conftest.py").write_text(SHORT.conftest + BRIEF)
     cluster.hosts = cluster.lab.hosts(3)
     cluster.settings(nodes="2x1", runtime="host", lease_time=SHORT.lease_s)

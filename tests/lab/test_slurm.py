@@ -21,6 +21,7 @@ from tests.lab.lab import PYTHON, Lab
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs, require
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.slurm import Slurm
+from tests.lab.test_replays import options, repeated
 from tests.lab.test_restarts import with_checkpoints
 from tests.plugin.conftest import Going, Toy, ignore_other_load
 
@@ -172,6 +173,11 @@ def test_a_training_goes_on_in_its_job_on_a_spare_node(toy: SlurmToy, slurm: Slu
     assert [(start["kind"], start["host"]) for start in outcome["starts"]] == [("lost", "h2"), ("", None)]
     # The logs and the temporary files of the lost node wait there for a week.
     slurm.hosts[1].run(["sh", "-c", "rm -rf /tmp/pytest-flagperf-0/rounds/* /tmp/pytest-flagperf-0/tmp/*"])
+
+
+def test_a_training_is_repeated_in_its_job(toy: SlurmToy) -> None:
+    assert repeated(toy, *options(toy))[1] == "equal bit by bit"
+    assert toy.toy.going[-1].text.count("has job") == 1
 
 
 def test_too_little_memory_of_a_job_is_named(toy: SlurmToy, slurm: Slurm) -> None:

@@ -19,6 +19,8 @@ from tests.helpers.trees import PLAIN_MEASUREMENT_TOML, PLAIN_SUITE_TOML, PLAIN_
 from tests.helpers.waiting import until
 
 TRAINING = Path(__file__).parent / "toy_training.py"
+SHARED_TRAINING = Path(__file__).parents[1] / "lab" / "shared_training.py"
+"""Its ranks wait for each other, and it can be repeated."""
 MEASUREMENT = Path(__file__).parent / "toy_measurement.py"
 QUIET = Path(__file__).parent / "machine"
 TEST = """
@@ -90,11 +92,11 @@ class Toy:
         toml = PLAIN_VENDOR_TOML.format(name=name.title(), chip=chip, scale=scale)
         write(self.root, f"vendors/{name}/vendor.toml", toml)
 
-    def suite(self, model: str, base: str = "") -> None:
+    def suite(self, model: str, base: str = "", training: Path = TRAINING) -> None:
         mutable = ["step_s", "speed", "efficiency", "fault"]
         folder = self._suite(model, "Training", PLAIN_SUITE_TOML, BASE + base, mutable)
         (folder / "config" / "_small.py").write_text("train_batch_size = 2\n")
-        shutil.copy(TRAINING, folder / "run_pretraining.py")
+        shutil.copy(training, folder / "run_pretraining.py")
 
     def measurement(self, name: str = "gamma", toml: str = PLAIN_MEASUREMENT_TOML) -> None:
         mutable = ["step_s", "speed", "interval", "slow_rank"]

@@ -1,6 +1,8 @@
 """Interrupted runs on this machine and --resume: rounds that are continued, skipped or run again."""
 
 import json
+import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,14 +12,19 @@ import pytest
 
 from pytest_flagperf.results import verification
 from tests.helpers.processes import running
-from tests.helpers.trees import set_options
+from tests.helpers.trees import set_options, write
 from tests.helpers.waiting import until
 
-from .conftest import Going, Toy
+from .conftest import SHARED_TRAINING, Going, Toy
 
 pytestmark = pytest.mark.slow
 # A training that runs until it is stopped.
 FOREVER = ("--set=step_s=0.1", "--set=max_steps=100000", "--set=learning_rate=0")
+DIES = """
+import os
+from pytest_flagperf.running import replay
+replay.draw = lambda _: os.kill(os.getpid(), 9)
+"""
 ONE = ("-k", "converges", "--nodes=1x1")
 
 
@@ -164,6 +171,33 @@ def test_resuming_a_complete_run_only_writes_its_reports_again(local: Local) -> 
         assert "alpha:plain:CPU:1:2:1" in (local.run_directory / name).read_text(), name
     assert len(local.toy.runs) == 1
     assert verification.verify(local.run_directory) == (len(ends), ())
+
+
+@pytest.mark.parametrize("left", ["states", "nothing", "clean process"])
+def test_a_replay_whose_controller_died_is_repeated_or_its_round_runs_again(local: Local, left: str) -> None:
+    set_options(local.toy.root, lease_time=60)
+    local.toy.suite("alpha", "max_steps = 200\neval_steps = 20\n", SHARED_TRAINING)
+    dies = write(local.toy.root, "suites/conftest.py", DIES if left != "clean process" else "")
+    options = ("-k", "throughput", "--nodes=1x1")
+    going = local.start("suites/alpha", *options, "--replay", "--set=step_s=0.03")
+    if left == "clean process":
+        local.wait_for(lambda: list(local.toy.root.glob("reports/*/*/round1_replay/*/rank0*")), "its start")
+        going.kill()
+    assert going.wait() == -signal.SIGKILL
+    dies.unlink()
+    [states] = local.run_directory.glob("*/round1.states")
+    if left == "nothing":
+        shutil.rmtree(states)
+    output = local.resume(*options)
+    assert "flagperf: replay missing: alpha:plain:CPU:1:1:1: no " in output
+    assert ("round1_replay still runs: resuming it" in output) == (left == "clean process")
+    assert ("round 1: runs again: the clean process did not finish" in output) == (left == "nothing")
+    case = states.parent
+    failed = ["failed1-round1", "failed1-round1_replay"] if left == "nothing" else []
+    assert sorted(path.name for path in case.glob("*round1*")) == [*failed, "round1", "round1_replay"]
+    [verdicts] = (json.loads(path.read_text())["verdicts"] for path in case.glob("verdicts/*throughput*"))
+    assert {verdict["got"] for verdict in verdicts if verdict["name"] == "repeatable"} == {"equal bit by bit"}
+    local.assert_nothing_runs()
 
 
 def test_the_command_line_overrides_stored_options(local: Local) -> None:

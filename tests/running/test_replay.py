@@ -116,9 +116,10 @@ def test_the_clean_process_has_nothing_of_the_vendor_but_a_device_of_its_own(tmp
     assert own.device_module is None
     assert json.dumps(own.case_json(1, "/code")["replay"]) == json.dumps(segment)
     assert one_card_plan(plan).replay == short_plan(plan).replay == {}
-    engine: Any = None  # which a checkpoint_dir does not ask
-    kept = plan.with_values("a test", checkpoint_dir=str(tmp_path / "checkpoints"))
-    with suppress(KeyboardInterrupt), with_states(kept, engine, tmp_path / "run/case/round1") as own:
-        (states := Path(own.replay["states"])).mkdir(parents=True)
+    ended: list[Any] = []
+    engine: Any = SimpleNamespace(end_replay=lambda *ended_: ended.extend(ended_))
+    kept, folder = plan.with_values("a test", checkpoint_dir=str(tmp_path)), tmp_path / "run/case/round1"
+    with suppress(KeyboardInterrupt), with_states(kept, engine, 1, folder) as own:
         raise KeyboardInterrupt
-    assert (states.parent.is_dir(), states.exists()) == (True, False), "the training has left its states"
+    assert ended == [own, 1, folder]
+    assert own.replay["states"] == str(tmp_path / "run-case-round1.states")

@@ -37,6 +37,7 @@ from .preflight import Data
 from .run_round import RoundOptions, follow_round, run_round
 
 _log = logging.getLogger("flagperf.preflight")
+_REMOVE_S = 600.0  # the longest time to remove the states of a training
 _SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
 
 
@@ -183,26 +184,23 @@ class AgentsEngine(Engine):
         left_out = [*few_files, *(f"left out: {sentence}" for sentence in fatal)]
         return left_out + [f"warning: {sentence}" for sentence in preflight.sentences(findings, WARN)]
 
-    @property
-    def left_out(self) -> dict[str, Any]:
-        """The excluded hosts and devices, and the cores near each device, for the other processes of a parallel run."""
+    def leave_out(self, left_out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Exclude what another process of the run excluded; return what is, and the cores near each device."""
+        if left_out is not None:
+            for host in self.hosts:
+                if host.name in left_out["hosts"]:
+                    self._pool.exclude(host, left_out["hosts"][host.name])
+            self._unfit = {name: set(devices) for name, devices in left_out["devices"].items()}
+            self._near = {
+                name: {int(device): cpus for device, cpus in cores.items()} for name, cores in left_out["near"].items()
+            }
+            self._environments.builds = str(left_out["builds"])
         return {
             "hosts": dict(self._pool.excluded),
             "devices": {name: sorted(devices) for name, devices in self._unfit.items()},
             "near": self._near,
             "builds": self._environments.builds,
         }
-
-    def leave_out(self, left_out: Mapping[str, Any]) -> None:
-        """Exclude the hosts and devices that another process of the same run excluded."""
-        for host in self.hosts:
-            if host.name in left_out["hosts"]:
-                self._pool.exclude(host, left_out["hosts"][host.name])
-        self._unfit = {name: set(devices) for name, devices in left_out["devices"].items()}
-        self._near = {
-            name: {int(device): cpus for device, cpus in cores.items()} for name, cores in left_out["near"].items()
-        }
-        self._environments.builds = str(left_out["builds"])
 
     def _host_requirements(self, plans: Sequence[Plan]) -> preflight.HostRequirements:
         vendor, allowed = self._vendor(plans[0]), self._allocation.devices(plans[0])
@@ -242,6 +240,7 @@ class AgentsEngine(Engine):
     def run(self, plan: Plan, number: int, directory: Path, wait_s: float | None) -> Callable[[], None] | None:
         """Run a round on free hosts and devices; its directory records how it ended."""
         end, summed_up = None, plan.shape.nnodes > self._limits.max_whole_hosts
+        last = number >= plan.case.repeat and not plan.replay.get("states")  # which end_replay gives back
         self._blamed.begin(directory)
         try:
             self._obtain(plan, wait_s)
@@ -281,7 +280,7 @@ class AgentsEngine(Engine):
             note("phase_end")
             if end is None or end.fault:
                 self._environments.forget()  # an image or an environment may have been removed meanwhile
-            if end is None or (number >= plan.case.repeat and not kept and not summed_up):
+            if (end is None and not plan.replay.get("states")) or (last and not kept and not summed_up):
                 self._allocation.release()
         if end.fault is not None and kept:
             self._blamed.leave_out(end.fault, plan.shape.nnodes)
@@ -290,10 +289,34 @@ class AgentsEngine(Engine):
 
         def give_back() -> None:
             self._end_reservation()
-            if number >= plan.case.repeat:
+            if last:
                 self._allocation.release()
 
         return give_back
+
+    def end_replay(self, plan: Plan, number: int, directory: Path) -> None:
+        """Remove the states where the ranks see them: in a container its options may give the folder another place."""
+        own = RoundDir(directory)
+        starts = [start for start in (*earlier_tries(own), own) if start.is_planned]
+        try:
+            names = {placed.name for start in starts for placed in start.read_plan().hosts}
+            hosts = [host for host in self._allocation.pool_of(directory).hosts if host.name in names]
+            for host, error in run_on_each(hosts, lambda host: self._remove_states(plan, host)).items():
+                if error:
+                    note("line", text=f"{plan.case}: {host.name}: {plan.replay['states']} was not removed: {error}")
+        except (FormatError, Problems, RuntimeSetupError) as error:
+            note("line", text=f"{plan.case}: {plan.replay['states']} was not removed: {error}")
+        finally:
+            if number >= plan.case.repeat or not own.has_record:
+                self._allocation.release()
+
+    def _remove_states(self, plan: Plan, host: Host) -> str:
+        """Return why a host still has the states; empty if they are removed."""
+        argv, container = ["rm", "-rf", str(plan.replay["states"])], None
+        if runtimes()[plan.runtime].uses_images:
+            container = self._environments.interpreters(plan, [host])[host.name].container
+        done = container.run(host, argv, _REMOVE_S) if container else host.run(argv, timeout_s=_REMOVE_S)
+        return done.err.strip() or f"exit code {done.code}" if done.code else ""
 
     def _end_reservation(self) -> None:
         if self._reservation is not None:

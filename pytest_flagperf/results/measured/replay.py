@@ -11,9 +11,9 @@ from typing import Any
 from flagperf_driver import events
 from flagperf_driver.layout import MILESTONE_TIMES, rank_log
 from flagperf_driver.perflog import number, read_records
-from pytest_flagperf.stored import FormatError, files, layout
+from pytest_flagperf.stored import FormatError, files
 from pytest_flagperf.stored.plan import StoredPlan
-from pytest_flagperf.stored.round_dir import RoundDir
+from pytest_flagperf.stored.round_dir import RoundDir, replay_of
 
 LEAST_TWIN = 2.5e-5
 """A smaller difference of a twin counts as this one."""
@@ -75,25 +75,24 @@ def read(round_dir: Path, plan: StoredPlan) -> Replay | None:
     """Return what the replay of a round found; None if the plan has no replay, or is that of a replay itself."""
     if not plan.saves_states:
         return None
-    folder = round_dir.with_name(layout.replay_folder(round_dir.name))
+    replayed = replay_of(round_dir)
     try:
-        return _of_files(round_dir, plan, folder)
+        return _of_files(round_dir, plan, replayed)
     except (FormatError, OSError) as error:
         return Replay(f"no record of the replay: {error}")
     except (LookupError, TypeError, ValueError) as error:
-        return Replay(f"{folder.name}: invalid record of the replay: {type(error).__name__}: {error}")
+        return Replay(f"{replayed.path.name}: invalid record of the replay: {type(error).__name__}: {error}")
 
 
-def _of_files(round_dir: Path, plan: StoredPlan, folder: Path) -> Replay:
+def _of_files(round_dir: Path, plan: StoredPlan, replayed: RoundDir) -> Replay:
     if problem := next(_other_orders(round_dir, plan), ""):
         return Replay(problem)
-    replayed = RoundDir(folder)
     if not replayed.is_planned:
         return Replay("no segment was repeated")
     record, its_plan = replayed.read_record(), replayed.read_plan()
     if record.state != "finished":
         return Replay(f"the clean process did not finish: {record.fault.sentence if record.fault else record.state}")
-    found = next(records(folder, its_plan, events.REPLAYED), None)
+    found = next(records(replayed.path, its_plan, events.REPLAYED), None)
     if found is None or not found["segments"]:
         return Replay("the clean process repeated no segment")
     logged = {one["step"]: number(one["loss"]) for one in records(round_dir, plan, events.STEP_END)}

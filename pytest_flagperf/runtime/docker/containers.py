@@ -54,12 +54,13 @@ def prepare(host: Host, request: RuntimeRequest, progress: OnProgress) -> Interp
         facts = read_image_facts(host, container.image, [container.image, arguments], run, request, progress)
     name = (image.tags or [spec.image or image.id])[0]
     check_complete(host, name, request, facts["libraries"])
+    digests = image.attrs.get("RepoDigests") or []  # by which registries know it
     details = {
         **facts["libraries"],
         "python": facts["python"],
         "image": name,
         "image_id": image.id,
-        **_digest(image),
+        **({"digest": digests[0]} if digests else {}),
         **_privileges(spec, options),
     }
     return Interpreter(facts["executable"], facts["env"], f"docker: {name}", details, container)
@@ -70,12 +71,6 @@ def _options(spec: Image, devices: Sequence[int] = ()) -> Options:
         return parse(spec.options, spec.options_source, devices)
     except OptionsError as error:
         raise RuntimeSetupError(str(error)) from error
-
-
-def _digest(image: Any) -> dict[str, str]:
-    """Return the digest by which registries know the image; empty if it was never in a registry."""
-    digests = image.attrs.get("RepoDigests") or []
-    return {"digest": digests[0]} if digests else {}
 
 
 def _privileges(spec: Image, options: Options) -> dict[str, str]:
@@ -327,6 +322,10 @@ class DockerSpec:
             )
         return {"socket": docker_engine.SOCKET, "id": container.id, "only_leased": _options(self.spec).only_leased}
 
+    def run(self, host: Host, argv: Sequence[str], within_s: float) -> Completed:
+        with _client(host) as client:
+            return _runner(client, host, self.image, self.arguments(()), within_s)(argv, b"", {})
+
     def arguments(self, devices: Sequence[int]) -> dict[str, Any]:
         """Return the arguments of docker-py's create: the defaults, overridden by the options."""
         options = _options(self.spec, devices)
@@ -364,7 +363,7 @@ def _same_path(folder: str, *, read_only: bool) -> dict[str, Any]:
 # -- programs in new containers of an image, to read its facts ------------------------------------------------
 
 
-def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any]) -> RunInImage:
+def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any], within_s: float = RUN_S) -> RunInImage:
     """Return a function that runs a program in a new container.
 
     The program's streams are files in the container, so that they do not contain the output of the entrypoint.
@@ -381,7 +380,7 @@ def _runner(client: Any, host: Host, image: str, arguments: Mapping[str, Any]) -
             # Writable for all users: the image may set a user.
             container.put_archive("/", _tar({".flagperf.in": stdin, ".flagperf.out": b"", ".flagperf.err": b""}))
             container.start()
-            code = int(container.wait(timeout=RUN_S)["StatusCode"])
+            code = int(container.wait(timeout=within_s)["StatusCode"])
             out, err = (_untar(host, container.get_archive(f"/.flagperf.{name}")[0]) for name in ("out", "err"))
         finally:
             container.remove(force=True, v=True)

@@ -110,7 +110,7 @@ def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: py
     monkeypatch.setattr(AgentsEngine, "_findings", lambda *_: [seen])
     first, second = place(), place()
     first.prepare([])
-    second.leave_out(json.loads(json.dumps(first.left_out)))
+    second.leave_out(json.loads(json.dumps(first.leave_out())))
     assert [list(second._near["h1"][device]) for device in (0, 1)] == [[0, 1], [2, 3]]
 
 

@@ -74,12 +74,12 @@ def _repeatable(outcome: Outcome, replay: Replay) -> Verdict:
     differing = [segment for segment in replay.segments if segment.first_unequal or segment.first_loss]
     if not differing:
         return Verdict("repeatable", True, expected, expected)
-    got = f"differs by {_most(replay):.1e}"
+    most, first = f"{_most(replay):.1e}", _first(differing[0])
     sentence = (
-        f"round {outcome.round}: {replay.steps} {got} from a second computation, first in {_first(differing[0])}:"
+        f"round {outcome.round}: {replay.steps} differ by {most} from a second computation, first in {first}:"
         " operations are not deterministic, or memory or a device is damaged"
     )
-    return Verdict("repeatable", True, got, expected, sentence, warning=True)
+    return Verdict("repeatable", True, f"differs by {most}", expected, sentence, warning=True)
 
 
 def _first(segment: RepeatedSegment) -> str:
