@@ -1,8 +1,6 @@
 """``flagperf watch`` beside a real run, in a terminal."""
 
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,18 +9,6 @@ from tests.plugin.conftest import Going, Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 
 pytestmark = pytest.mark.slow
-PROBE = '''
-"""Devices of which the tool tells the power and the temperature."""
-import json
-
-DEVICES = [{"device": device, "name": "CPU", "power": 240, "temperature": 60} for device in range(8)]
-COMMAND = ["echo", json.dumps(DEVICES)]
-EVERY_S = 1
-
-
-def parse(text):
-    return json.loads(text)
-'''
 SLEEP = "time.sleep(config.step_s)"
 WAIT = "time.sleep(config.step_s if step < 100 or Path({go!r}).exists() else 0.2)"
 
@@ -32,7 +18,6 @@ def run(toy: Toy, install: Callable[[str], None]) -> Iterator[Going]:
     """A run of three cases in three workers, whose record exists; they are slow until the file ``go`` exists."""
     install("watch")
     toy.suite("gamma")
-    (toy.root / "vendors" / "cpu" / "probe.py").write_text(PROBE)
     for program in toy.root.glob("suites/*/plain/run_pretraining.py"):
         text = program.read_text()
         assert SLEEP in text
@@ -57,7 +42,7 @@ def test_three_cases_are_watched_to_their_end(run: Going, terminals: list[Termin
     terminals.append(wide := Terminal(watch, cwd=toy.root))
     old = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
     terminals.append(narrow := Terminal(watch, columns=60, rows=16, cwd=toy.root, env=old))
-    text = wide.wait_for(lambda text: "3 running" in text and text.count("  loss ") == 3 and " W, " in text)
+    text = wide.wait_for(lambda text: "3 running" in text and text.count("  loss ") == 3)
     for name in ("alpha", "beta", "gamma"):
         assert f"{name}:plain:CPU:1:1:1 round 1" in text
     assert any("\u2800" < char <= "\u28ff" for char in text)
@@ -73,16 +58,3 @@ def test_three_cases_are_watched_to_their_end(run: Going, terminals: list[Termin
     for part in ("preflight: 3 cases on 1 host", "] alpha:plain:CPU:1:1:1 round 1  step 1  loss "):
         assert part in run.text
     assert run.text.count("  finished  after ") == 3
-
-
-def test_cases_that_nobody_selected_are_not_shown(toy: Toy, install: Callable[[str], None]) -> None:
-    """tests/plugin/test_page.py has the same check for the reports of such a run."""
-    install("watch")
-    toy.config("alpha", "1x1", "learning_rate = 0.05\n")  # beta and 1x2 have no config; both are only collected
-    toy.run("suites", "-k", "alpha and 1:1:1", "--vendor=acme", "--synthetic").assert_outcomes(passed=1)
-    (run,) = toy.runs
-    text = toy.pytester.run(Path(sys.executable).with_name("flagperf"), "watch", "--once", run).stdout.str()
-    assert "alpha" in text
-    assert "beta" not in text
-    assert "1:2:1" not in text
-    assert "not run" not in text
