@@ -147,20 +147,12 @@ def test_a_shape_that_the_table_of_parallel_does_not_fit_says_why(tmp_path: Path
 
 def test_one_card_of_a_case_has_the_estimate_of_the_whole_model(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, settings=("parallel=fsdp",))
-    assert (plan.memory["weights"], one_card_plan(plan).memory["weights"]) == (2**33, 2**34)
+    assert plan.to_json()["memory"] == {"weights": 2**33, "activations": 8 * 2**30}
+    assert one_card_plan(plan).memory["weights"] == 2**34
     assert too_large([plan]) == []
     assert "toy:pytorch:X9:1:1:1: about 24.0 GiB of tensors" in too_large([one_card_plan(plan)])[0]
     strong = plan_of(tmp_path, settings=("scaling=strong",))
     assert one_card_plan(strong).memory == {}, "the batch of both cards is not estimated"
-
-
-def test_only_the_own_shapes_estimate_is_stored(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path)
-    assert plan.to_json()["memory"] == {"weights": 2**34, "activations": 8 * 2**30}
-    write_suite(tmp_path)
-    without = make_plan(Catalog.scan([tmp_path]), PlanRequest(plan.case, vendor="acme", synthetic=True))
-    assert (without.memory, "memory " in describe(without).partition("config (")[0]) == ({}, False)
-    assert too_large([without]) == []
 
 
 @pytest.mark.parametrize(

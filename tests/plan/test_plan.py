@@ -340,6 +340,7 @@ def test_the_key_has_the_sizes_of_parallel_and_one_card_has_none(tmp_path: Path)
 def test_the_description_names_everything_that_runs(tmp_path: Path) -> None:
     write_config(tmp_path, "ratio = 0.25\n", "config_X9x2x8.py")
     text = describe(planned(tree(tmp_path), "toy:pytorch:X9:2:8:1"), hosts=HOSTS)
+    assert "memory " not in text.partition("config (")[0], "the suite has no program that estimates it"
     for pattern in (
         r"^toy:pytorch:X9:2:8:1$",
         r"labels +throughput only, synthetic data$",
