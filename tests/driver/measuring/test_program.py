@@ -2,7 +2,6 @@
 
 import functools
 import io
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,38 +21,18 @@ from tests.driver.measuring.fakes import BASE, FakeDevice, constant
 CONFIG = Config({name: value for name, value in vars(defaults).items() if name.islower()})
 
 
-class Device:
-    def __init__(self, marks: Marks) -> None:
-        self.marks = marks
-
-    def describe(self) -> Mapping[str, Any]:
-        return {"device": "fake"}
-
-    def maximum(self, values: Sequence[float]) -> list[float]:
-        return list(values)
-
-    def peak_memory(self) -> int:
-        return 64
-
-    def threads(self) -> int:
-        return 1
-
-
-class Pulse:
-    def __init__(self) -> None:
-        self.beats: list[tuple[int, int]] = []
-
-    def beat(self, step: int, phase: int) -> None:
-        self.beats.append((step, phase))
+def device(marks: Marks) -> Any:
+    facts: dict[str, Any] = {"describe": lambda: {"device": "fake"}, "peak_memory": lambda: 64, "threads": lambda: 1}
+    return SimpleNamespace(marks=marks, maximum=list, **facts)
 
 
 def test_a_measurement_without_the_device_uses_the_clock_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     fake, log = FakeDevice(constant, 0), io.StringIO()
     fake.on_host = True
-    rank: Any = SimpleNamespace(config=CONFIG, log=PerfLog(0, log), heartbeat=Pulse(), age=lambda: 0.0)
+    rank: Any = SimpleNamespace(config=CONFIG, log=PerfLog(0, log), heartbeat=Mock(), age=lambda: 0.0)
     made = Mock(return_value=SimpleNamespace(measure=list))
     monkeypatch.setattr(program, "Loop", made)
-    program.Measuring(rank, fake, Device(fake)).run()
+    program.Measuring(rank, fake, device(fake)).run()
     assert isinstance(made.call_args.args[1], HostMarks)
     assert made.call_args.kwargs["owns_time"]
     assert '"timing": "host clock"' in log.getvalue()
@@ -70,10 +49,10 @@ def test_the_kernel_counts_how_long_a_rank_waits_for_a_core(tmp_path: Path, monk
 
 def test_every_point_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
-    fake, log, pulse = FakeDevice(constant, 0, *(Point(f"p{n}", {"n": n}) for n in range(2))), io.StringIO(), Pulse()
+    fake, log, pulse = FakeDevice(constant, 0, *(Point(f"p{n}", {"n": n}) for n in range(2))), io.StringIO(), Mock()
     rank: Any = SimpleNamespace(config=CONFIG, log=PerfLog(0, log), heartbeat=pulse, age=lambda: fake.at)
     monkeypatch.setattr(program, "Loop", functools.partial(Loop, now=fake.now))
-    assert program.Measuring(rank, fake, Device(fake)).run() == 2
+    assert program.Measuring(rank, fake, device(fake)).run() == 2
     records = [perflog.parse_line(line.encode()) for line in log.getvalue().splitlines()]
     events = [(record.event, dict(record.value)) for record in records if record]
     assert [name for name, _ in events] == ["INIT_END", "MEASURED", "MEASURED", "FINISHED"]
@@ -85,6 +64,6 @@ def test_every_point_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first["figures"]["rate"] == 1 / first["seconds"]
     assert (first["clock"], first["steady"], first["drift"], first["sides"]) == ("fake events", True, None, None)
     assert (end["points"], end["left_out"], end["timing"], end["peak_memory_bytes"]) == (2, 0, "fake events", 64)
-    assert {phase for _, phase in pulse.beats} == {heartbeat.TRAIN}
-    assert len(pulse.beats) > 10
-    assert pulse.beats[-1][0] == 1, "the second point's last turn"
+    assert {beat.args[1] for beat in pulse.beat.call_args_list} == {heartbeat.TRAIN}
+    assert pulse.beat.call_count > 10
+    assert pulse.beat.call_args.args[0] == 1, "the second point's last turn"

@@ -16,10 +16,6 @@ loop beside a rank. Crowded: the same of four ranks on two cores that ten other 
 Turns = Mapping[str, Sequence[Turn]]
 
 
-def turns_of(ranks: Mapping[str, Sequence[Mapping[str, Any]]]) -> Turns:
-    return {name: [Turn(**turn) for turn in turns] for name, turns in ranks.items()}
-
-
 def named(turns: Turns) -> list[tuple[str, str]]:
     slow = slow_ranks(turns)
     assert slow is not None
@@ -29,7 +25,7 @@ def named(turns: Turns) -> list[tuple[str, str]]:
 def recorded(*, crowded: bool, slowed: str | None) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the slowed rank and the named ones of the measurements in which a rank was slowed in this way."""
     return [
-        (str(one["rank"]), named(turns_of(one["turns"])))
+        (str(one["rank"]), named({name: [Turn(**turn) for turn in turns] for name, turns in one["turns"].items()}))
         for one in RECORDED
         if one["slowed"] == slowed and one["crowded"] is crowded
     ]

@@ -81,12 +81,11 @@ def copied_aside() -> list[Any]:
     """Return the calls of the preparation of a batch on a device with streams."""
     calls: list[Any] = []
 
-    class Stream:
-        def wait_stream(self, _other: Any) -> None:
-            calls.append("wait")
+    def make_stream() -> Any:
+        return SimpleNamespace(wait_stream=lambda _: calls.append("wait"))
 
     @contextlib.contextmanager
-    def stream(_stream: Stream) -> Iterator[None]:
+    def stream(_stream: Any) -> Iterator[None]:
         calls.append("copy stream")
         yield
         calls.append("default stream")
@@ -94,7 +93,7 @@ def copied_aside() -> list[Any]:
     device = torch.device("meta")
     ctx = PyTorchContext(config=config(), device=device)
     steps = replace(STEPS, prepare_batch=lambda _, batch: batch)
-    with torch_module(device, SimpleNamespace(Stream=Stream, stream=stream, current_stream=Stream)):
+    with torch_module(device, SimpleNamespace(Stream=make_stream, stream=stream, current_stream=make_stream)):
         for batch in map(preparation(ctx, steps), [torch.zeros(1), torch.ones(1)][1:]):
             calls.append(float(batch))
     return calls
