@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import distributed as dist
@@ -60,20 +61,12 @@ def rates(steps: int, **settings: Any) -> list[float]:
     return found
 
 
-@contextlib.contextmanager
-def torch_module(device: torch.device, module: Any) -> Iterator[None]:
-    """Make ``module`` available as ``torch.<type>``."""
-    setattr(torch, device.type, module)
-    yield
-    delattr(torch, device.type)
-
-
 def device_that_fails() -> str:
     def is_available() -> bool:
         warnings.warn("error 304", stacklevel=1)
         return False
 
-    with torch_module(torch.device("meta"), SimpleNamespace(is_available=is_available)):
+    with mock.patch.object(torch, "meta", SimpleNamespace(is_available=is_available), create=True):
         return error_of(lambda: devices.set_device("meta", 0, 1))
 
 
@@ -93,7 +86,8 @@ def copied_aside() -> list[Any]:
     device = torch.device("meta")
     ctx = PyTorchContext(config=config(), device=device)
     steps = replace(STEPS, prepare_batch=lambda _, batch: batch)
-    with torch_module(device, SimpleNamespace(Stream=make_stream, stream=stream, current_stream=make_stream)):
+    streams = SimpleNamespace(Stream=make_stream, stream=stream, current_stream=make_stream)
+    with mock.patch.object(torch, "meta", streams, create=True):
         for batch in map(preparation(ctx, steps), [torch.zeros(1), torch.ones(1)][1:]):
             calls.append(float(batch))
     return calls
@@ -101,25 +95,22 @@ def copied_aside() -> list[Any]:
 
 def switches() -> dict[str, list[Any]]:
     """Return the switches that each vendor's ``device.py`` sets for bf16 and for fp32."""
-    vendors = Path(hooks.__file__).parents[2] / "vendors"
+    cpu, vendors = torch.device("cpu"), Path(hooks.__file__).parents[2] / "vendors"
     npu, mlu, cnnl, mudnn = (SimpleNamespace(conv=SimpleNamespace(), matmul=SimpleNamespace()) for _ in range(4))
-    there = {(torch, "npu"): npu, (torch.backends, "mlu"): mlu, (torch.backends, "cnnl"): cnnl}
-    there[torch.backends, "mudnn"] = mudnn
-    for (owner, name), value in there.items():
-        setattr(owner, name, value)
-    switches_by_vendor: dict[str, list[Any]] = {"ascend": [], "cambricon": [], "mthreads": []}
-    for precision in ("bf16", "fp32"):
-        for vendor in switches_by_vendor:
-            theirs = hooks.load_hooks(vendors / vendor / "device.py")
-            theirs.settings(torch.device("cpu"), config(precision=precision))
-        switches_by_vendor["ascend"].append([npu.conv.allow_hf32, npu.matmul.allow_hf32])
-        switches_by_vendor["cambricon"].append([cnnl.allow_tf32, mlu.matmul.allow_tf32])
-        switches_by_vendor["mthreads"].append([mudnn.allow_tf32])
     npu.amp = SimpleNamespace(GradScaler=lambda: "torch_npu's")
-    switches_by_vendor["scaler"] = [hooks.load_hooks(vendors / "ascend" / "device.py").grad_scaler(torch.device("cpu"))]
-    for owner, name in there:
-        delattr(owner, name)
-    return switches_by_vendor
+    found: dict[str, list[Any]] = {"ascend": [], "cambricon": [], "mthreads": []}
+    with (
+        mock.patch.object(torch, "npu", npu, create=True),
+        mock.patch.multiple(torch.backends, create=True, mlu=mlu, cnnl=cnnl, mudnn=mudnn),
+    ):
+        for precision in ("bf16", "fp32"):
+            for vendor in found:
+                hooks.load_hooks(vendors / vendor / "device.py").settings(cpu, config(precision=precision))
+            found["ascend"].append([npu.conv.allow_hf32, npu.matmul.allow_hf32])
+            found["cambricon"].append([cnnl.allow_tf32, mlu.matmul.allow_tf32])
+            found["mthreads"].append([mudnn.allow_tf32])
+        scaler = hooks.load_hooks(vendors / "ascend" / "device.py").grad_scaler(cpu)
+    return {**found, "scaler": [scaler]}
 
 
 def error_of(action: Callable[[], Any]) -> str:
@@ -150,13 +141,9 @@ def faults_of_hooks() -> dict[str, str]:
 
 def compile_mode(**settings: Any) -> Any:
     """Return the mode that the default compile_model passes to torch.compile."""
-    passed: list[Any] = []
-    usual, torch.compile = torch.compile, lambda call, **options: passed.append(options["mode"]) or call  # type: ignore
-    try:
+    with mock.patch.object(torch, "compile") as compiled:
         steps.compile_model(PyTorchContext(config=config(**settings), device=torch.device("cpu")), nn.Linear(1, 1))
-    finally:
-        torch.compile = usual
-    return passed
+    return [call.kwargs["mode"] for call in compiled.call_args_list]
 
 
 def recorded_kernels(*, named: bool) -> list[Any]:
@@ -279,37 +266,27 @@ def tensor_group(scenarios: Any, **how: Any) -> Any:
 
 def synchronizations(scenarios: Any) -> int:
     """Return the number of micro-steps without a synchronization in two steps of four micro-steps."""
-    found: list[int] = []
     with_ddp = nn.parallel.DistributedDataParallel
-    real = with_ddp.no_sync
-    with_ddp.no_sync = lambda model: found.append(1) or real(model)  # type: ignore[func-returns-value]
-    try:
+    with mock.patch.object(with_ddp, "no_sync", autospec=True, side_effect=with_ddp.no_sync) as without:
         scenarios.train(train_batch_size=4, gradient_accumulation_steps=4, max_steps=2)
-    finally:
-        with_ddp.no_sync = real
-    return len(found)
+    return without.call_count
 
 
 def exchanged(scenarios: Any, **settings: Any) -> dict[str, Any]:
     """Train with FSDP; return the result, and the bytes of parameters and of gradients that ranks exchanged."""
     names, counts = ("all_gather_single", "reduce_scatter_single"), [0, 0]
-    real = [getattr(dist, name) for name in names]
 
-    def counting(place: int) -> Callable[..., Any]:
+    def counting(place: int, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
             tensors = (value for value in (*args, *options.values()) if isinstance(value, torch.Tensor))
             counts[place] += max(tensor.nbytes for tensor in tensors)
-            return real[place](*args, **options)
+            return real(*args, **options)
 
         return call
 
-    for place, name in enumerate(names):
-        setattr(dist, name, counting(place))
-    try:
+    counted: dict[str, Any] = {name: counting(place, getattr(dist, name)) for place, name in enumerate(names)}
+    with mock.patch.multiple(dist, **counted):
         return {"trained": scenarios.train(parallel="fsdp", **settings), "bytes": counts}
-    finally:
-        for name, function in zip(names, real, strict=True):
-            setattr(dist, name, function)
 
 
 def bucket_mib(compiled: bool) -> int:
