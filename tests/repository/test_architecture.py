@@ -398,24 +398,6 @@ def named_imports(path: Path) -> Iterator[str]:
             yield str(node.args[0].value)
 
 
-def of_a_framework(common: Path) -> list[str]:
-    """The files that import a framework, except those of steps and of models, and tests."""
-    exempt = {
-        "answers.py", "steps.py", "augment.py", "networks.py", "causal.py", "decoder.py", "experts.py", "mixture.py",
-        "sink_attention.py", "chunked_loss.py", "tensor_plan.py", "trained.py", "published.py",
-        "continuous_batching.py", "program.py", "low_precision.py", "tests",
-    }  # fmt: skip
-    files = [path for path in common.rglob("*.py") if not exempt.intersection(path.parts)]
-    return sorted(path.name for path in files if FRAMEWORKS & {name.split(".")[0] for name in imports(path)})
-
-
-def test_readers_of_data_serve_every_framework(tmp_path: Path) -> None:
-    assert of_a_framework(REPO / "suites" / "common") == []
-    (tmp_path / "reader.py").write_text("def read():\n    import torch\n")
-    (tmp_path / "steps.py").write_text("import torch\n")
-    assert of_a_framework(tmp_path) == ["reader.py"]
-
-
 def used_of_common(suite: Path) -> set[str]:
     """The folders of suites/common that a suite's code imports, also through these folders."""
     common, used, files = suite.parents[1] / "common", set[str](), set(suite.rglob("*.py"))
@@ -519,81 +501,3 @@ def test_only_one_module_spells_the_names_of_stored_files(tmp_path: Path) -> Non
         'E = "see plan.json"\nF = "results.csv"\n'
     )
     assert spelled_names(file) == [".out.log", "/round.json", "h_noderank", "plan.json", "results.csv"]
-
-
-def parses_cases(path: Path) -> list[str]:
-    """The calls that split a case's name, or make its folder, at a colon."""
-    calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
-    return [
-        ast.unparse(node)
-        for node in calls
-        if isinstance(node.func, ast.Attribute)
-        and node.func.attr in ("split", "rsplit", "partition", "rpartition", "replace")
-        and node.args
-        and isinstance(node.args[0], ast.Constant)
-        and node.args[0].value == ":"
-        and "case" in ast.unparse(node.func.value)
-    ]
-
-
-def test_only_one_module_parses_names_of_cases(tmp_path: Path) -> None:
-    files = breaches(parses_cases, "pytest_flagperf")
-    assert {file: calls for file, calls in files.items() if file != "pytest_flagperf/case.py"} == {}
-    file = tmp_path / "reader.py"
-    file.write_text('a = outcome.case.rpartition(":")[0]\nb = str(plan.case).replace(":", "_")\nc = text.split(":")\n')
-    assert sorted(parses_cases(file)) == ["outcome.case.rpartition(':')", "str(plan.case).replace(':', '_')"]
-
-
-MOST_LINES, MOST_METHODS = 800, 16
-
-
-def exceeded_limits(root: Path) -> Iterator[str]:
-    """Modules with too many lines and classes with too many public methods."""
-    for path in sorted(root.rglob("*.py")):
-        text, where = path.read_text(encoding="utf-8"), path.relative_to(root.parent)
-        if (lines := text.count("\n")) > MOST_LINES:
-            yield f"{where}: {lines} lines; at most {MOST_LINES}"
-        for class_def in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)):
-            methods = [node for node in class_def.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-            public = [method for method in methods if not method.name.startswith("_")]
-            if len(public) > MOST_METHODS:
-                yield f"{where}: class {class_def.name}: {len(public)} public methods; at most {MOST_METHODS}"
-
-
-SHORT = 25
-
-
-def parts_of_neighbours(graph: dict[str, set[str]]) -> list[str]:
-    """The short modules that only one module of the same folder imports: each is a part of that module."""
-    found = []
-    for module in graph:
-        importers = [name for name, imported in graph.items() if module in imported]
-        path = REPO.joinpath(*module.split(".")).with_suffix(".py")
-        if len(importers) == 1 and path.is_file() and path.read_text(encoding="utf-8").count("\n") <= SHORT:
-            (one,) = importers
-            if one.rpartition(".")[0] == module.rpartition(".")[0]:
-                found.append(f"{module} belongs into {one}")
-    return found
-
-
-def test_what_belongs_together_is_one_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert parts_of_neighbours(import_graph(top_level_only=False)) == []
-    monkeypatch.setitem(globals(), "REPO", tmp_path)
-    for file, text in (
-        ("containers.py", "from . import mounts, images, long\n"), ("run.py", "from . import images\n"),
-        ("mounts.py", ""), ("images.py", ""), ("long.py", "\n" * (SHORT + 1)),
-    ):  # fmt: skip
-        write(tmp_path, f"pytest_flagperf/docker/{file}", text)
-    found = parts_of_neighbours(import_graph(top_level_only=False))
-    assert found == ["pytest_flagperf.docker.mounts belongs into pytest_flagperf.docker.containers"]
-
-
-def test_nothing_is_too_large(tmp_path: Path) -> None:
-    assert [line for package in PACKAGES for line in exceeded_limits(REPO / package)] == []
-    write(tmp_path, "package/module00.py", "\n" * (MOST_LINES + 1))
-    methods = "".join(f"    def method{number}(self) -> None: ...\n" for number in range(MOST_METHODS + 1))
-    write(tmp_path, "package/module01.py", f"class Large:\n{methods}")
-    assert list(exceeded_limits(tmp_path / "package")) == [
-        "package/module00.py: 801 lines; at most 800",
-        "package/module01.py: class Large: 17 public methods; at most 16",
-    ]
