@@ -20,7 +20,7 @@ pytest_plugins = ["pytester"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fail a session without the other tests, too, that leaves something outside its own places."""
+    """Fail a session without the other tests, too, that leaves processes or folders."""
     own_places.check_session(config)
 
 

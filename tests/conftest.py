@@ -117,7 +117,7 @@ def _built(repo: Path, suite: Suite) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fail a session that leaves something outside its own places; let workers that compute give way to others."""
+    """Fail a session that leaves processes or folders; let workers that compute give way to others."""
     own_places.check_session(config)
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if worker and "loadfile" in worker["mainargv"] and phases.computes(worker["workerid"]):

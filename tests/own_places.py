@@ -1,11 +1,10 @@
-"""A test session's own places: home, cache, TMPDIR and leases; and a look at what it left anywhere else.
+"""A test session's own places: home, cache, TMPDIR and leases; and a look at what it left there.
 
 The session shares one thing with the user: the frameworks' environments, each a GB or more, which it finds in the
 user's cache and builds there if they are missing. FLAGPERF_CACHE names another cache, as for every run.
 """
 
 import atexit
-import fcntl
 import os
 import shutil
 import tempfile
@@ -17,10 +16,8 @@ from pathlib import Path
 import pytest
 
 from flagperf_driver.node.folder import cache_root
-from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.stream import STREAMS
 from tests.helpers.processes import ancestors, running
-from tests.lab.place import Place, traces
 
 REPO = Path(__file__).resolve().parents[1]
 # In the environment of all that a session starts.
@@ -28,10 +25,6 @@ _OWN = "FLAGPERF_TEST_SESSION"
 _SHARED = "FLAGPERF_TEST_SHARED_CACHE"
 _INSTALLER_SETTINGS = (".pip", ".config/pip", ".config/uv")  # where packages come from: as the user's installer has it
 _ENVIRONMENTS = tuple(f"{name}-" for name in {path.parent.name for path in REPO.glob("suites/*/*/suite.toml")})
-_OURS = (
-    "pytest-flagperf-*", "pytest-flagperf-*/*/*", "flagperf-*", "torchelastic_*", "torchinductor_*", "torch-shm-dir-*",
-    "pymp-*",
-)  # fmt: skip
 _PATIENCE_S = 15.0
 _moved_in = False  # whether this process began the session; a pytest that a test starts is a part of it
 
@@ -110,69 +103,27 @@ def left_in_own_places() -> list[str]:
     return processes + sorted(map(str, Path(os.environ[_OWN], "tmp").glob("pytest-flagperf-*/tmp/*")))
 
 
-def left_in_shared_places(cache: Path, temporary: Path) -> set[str]:
-    """What is ours where other programs write, too: the user's cache, the temporary folder, labs without an owner."""
-    builder = pack({}).digest  # the code that built the environments there
-    found = {str(path) for path in cache.glob("*/*") if not path.name.startswith((*_ENVIRONMENTS, builder))}
-    found |= {str(path) for pattern in _OURS for path in temporary.glob(pattern)}
-    places = map(Place, range(256) if os.geteuid() == 0 else ())  # only root makes labs, and sees their folder
-    free = [place for place in places if not _is_locked(place.folder / "lock")]
-    return found | {trace for place in free for trace in traces(place)}
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether a living lab holds the lock."""
-    try:
-        with path.open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _processes(own: bool = True) -> Iterator[tuple[int, str]]:
-    """The living processes of this session, or those of no session of ours; not this one and those that it runs in."""
+def _processes() -> Iterator[tuple[int, str]]:
+    """The living processes of this session; not this one and those that it runs in."""
     above = ancestors(os.getpid())
     for each in running():
-        if (each.environment.get(_OWN) == os.environ[_OWN]) == own and each.pid not in above and each.words:
+        if each.environment.get(_OWN) == os.environ[_OWN] and each.pid not in above and each.words:
             yield each.pid, each.line
 
 
-def is_alone() -> bool:
-    """Whether no other run of pytest or of the harness is on this machine, whose traces these might be."""
-    lines = [line.replace(str(REPO), "") for _, line in _processes(own=False)]  # linters of a folder pytest-flagperf
-    return not any("pytest" in line or "flagperf" in line for line in lines)
-
-
 class SessionCheck:
-    """What was there before a session, and what is there after it; for the process that began the session."""
-
-    def __init__(self) -> None:
-        self._shared = shared_cache(), Path(os.environ["PYTEST_DEBUG_TEMPROOT"])
-        self._before = left_in_shared_places(*self._shared)
-        self._was_alone = is_alone()
+    """What is left after a session; for the process that began it."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
-        """Fail a session that left something; last of all, when its fixtures and its workers are gone.
-
-        In shared places another run may have left it, so that only a session without other runs looks there: one with
-        --strict, which says that this machine has none.
-        """
+        """Fail a session that left something; last of all, when its fixtures and its workers are gone."""
         yield
-        alone = self._was_alone and is_alone() and session.config.getini("strict")
         deadline = time.monotonic() + _PATIENCE_S
-        while (left := self._left(alone)) and time.monotonic() < deadline:
+        while (left := left_in_own_places()) and time.monotonic() < deadline:
             time.sleep(0.5)
         if left:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             _say(session, [f"ERROR: left by these tests: {one}" for one in left])
-
-    def _left(self, alone: bool) -> list[str]:
-        shared = left_in_shared_places(*self._shared) - self._before if alone else ()
-        return [*left_in_own_places(), *sorted(shared)]
 
 
 def _say(session: pytest.Session, lines: list[str]) -> None:
