@@ -12,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from .problems import Problems
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_flagperf.results.verdicts import Verdict
     from pytest_flagperf.results.verdicts.case_result import CaseResult
     from pytest_flagperf.selection import Selected
-    from pytest_flagperf.stored.plan import StoredPlan
+    from pytest_flagperf.stored.plan import CaseFacts, StoredPlan
 
 _OWN = "pytest_flagperf.kinds"
 
@@ -225,14 +225,7 @@ class Kind:
         raise NotImplementedError
 
 
-class HasKind(Protocol):
-    """A suite, a plan or an outcome."""
-
-    @property
-    def kind(self) -> str: ...
-
-
-def kind_of(one: HasKind) -> Kind:
+def kind_of(one: Suite | Plan | CaseFacts | StoredPlan | Outcome | CaseResult) -> Kind:
     """Return the kind of a suite, a plan or an outcome."""
     return kind_named(one.kind)
 

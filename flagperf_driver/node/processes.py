@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import time
+from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 if TYPE_CHECKING:
     from flagperf_driver.node.confinement import ConfinedThread
@@ -126,8 +127,8 @@ def kill_children(except_pid: int = 0, timeout_s: float = 5.0, *, of_it: bool = 
     while True:
         orphans = [
             pid
-            for pid, parent, _, state in _processes()
-            if parent in parents and pid != except_pid and (parent == os.getpid() or state not in "ZX")
+            for pid, stat in _processes()
+            if stat.parent in parents and pid != except_pid and (stat.parent == os.getpid() or stat.state not in "ZX")
         ]
         if not orphans or time.monotonic() > deadline:
             return
@@ -157,19 +158,50 @@ def _variable(start: bytes, pid: int, proc: str) -> str | None:
 
 
 def session_members(session: int) -> list[int]:
-    return [pid for pid, _, member, state in _processes() if member == session and state not in "ZX"]
+    return [pid for pid, stat in _processes() if stat.session == session and stat.state not in "ZX"]
 
 
-def _processes() -> Iterator[tuple[int, int, int, str]]:
-    """Yield the pid, parent, session and state of each process."""
+def _processes() -> Iterator[tuple[int, ProcessStat]]:
     for name in os.listdir("/proc"):  # noqa: PTH208 - a Path each is slow with thousands of them
-        if name.isdigit():
-            try:
-                fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if len(fields) > 3:
-                yield int(name), int(fields[1]), int(fields[3]), fields[0].decode()
+        if name.isdigit() and (stat := process_stat(int(name))) is not None:
+            yield int(name), stat
+
+
+class ProcessStat(NamedTuple):
+    """What the kernel says of a process."""
+
+    name: str
+    state: str
+    parent: int
+    session: int
+    started: str
+    seconds: float
+    """CPU time."""
+    children_s: float
+    """CPU time of its ended children, for which it has waited."""
+
+
+def process_stat(pid: int, proc: str = "/proc") -> ProcessStat | None:
+    """Return what the kernel says of a process; None if it has ended."""
+    head, _, rest = read_bytes(f"{proc}/{pid}/stat").rpartition(b")")
+    words = rest.decode().split()
+    if len(words) < 20:
+        return None
+    own, children = ((int(words[at]) + int(words[at + 1])) / os.sysconf("SC_CLK_TCK") for at in (11, 13))
+    name = head.partition(b"(")[2].decode("utf-8", "replace")
+    return ProcessStat(name, words[0], int(words[1]), int(words[3]), words[19], own, children)
+
+
+def read_bytes(path: str) -> bytes:
+    """Read a file without a file object, which is faster; return b"" if the file is missing or not readable."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(handle, 4096)
+        finally:
+            os.close(handle)
+    except OSError:
+        return b""
 
 
 def _catches(pid: int, number: int) -> bool:
@@ -247,57 +279,60 @@ class Reaper:
         os.close(reader)
 
     def guard(self, session: int) -> None:
-        self._send(f"+{session}\n")
+        self._send("session", session)
 
     def forget(self, session: int) -> None:
-        self._send(f"-{session}\n")
+        self._send("forget", session)
 
     def guard_container(self, socket: str, container: str) -> None:
         """Remove the container, too, if this process dies before ``dismiss``."""
-        self._send("!" + json.dumps([socket, container]) + "\n")
+        self._send("container", (socket, container))
 
     def guard_folder(self, folder: Path) -> None:
         """Remove the folder, too, if this process dies before ``dismiss``."""
-        self._send("/" + json.dumps(str(folder)) + "\n")
+        self._send("folder", str(folder))
 
     def guard_shared_memory(self, since_ns: int) -> None:
         """Remove what the sessions left in shared memory since then, too, if this process dies before ``dismiss``."""
-        self._send(f"m{since_ns}\n")
+        self._send("memory", since_ns)
 
     def dismiss(self) -> None:
         """End the reaper without killing anything."""
-        self._send(".\n")
+        self._send("dismiss")
         os.close(self._writer)
         _reap(self.pid)
 
-    def _send(self, line: str) -> None:
+    def _send(self, kind: str, value: object = None) -> None:
         with suppress(BrokenPipeError):
-            os.write(self._writer, line.encode())
+            os.write(self._writer, json.dumps([kind, value]).encode() + b"\n")
 
 
 def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
     try:
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)
-        _close_inherited(keep={reader, *locks})
+        detach(keep={reader, *locks})
         with os.fdopen(reader, "rb") as lines:
-            sessions, containers, folders, since_ns = _read_commands(lines)
-        for session in sessions:
+            guarded = _read_guarded(lines)
+        for session in guarded["session"]:
             kill_session(session)
-        for socket, container in containers:
+        for socket, container in guarded["container"]:
             remove_container(socket, container)
-        for folder in folders:
-            _remove_folder(folder)
-        if since_ns is not None:
-            _remove_shared_memory(since_ns)
+        from flagperf_driver.node.confinement import shared_memory
+        from flagperf_driver.node.temporary import remove_tree
+
+        for folder in guarded["folder"]:
+            remove_tree(Path(folder))
+        for since_ns in guarded["memory"]:
+            shared_memory.remove(since_ns)
     finally:
         os._exit(0)
 
 
-def _close_inherited(keep: set[int]) -> None:
-    """Close all other inherited files: an open pipe would hide the parent's death from the controller."""
+def detach(keep: set[int]) -> None:
+    """Let a fork outlive this process, with these files only: an open pipe would hide its death from the controller."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -307,27 +342,17 @@ def _close_inherited(keep: set[int]) -> None:
                 os.close(int(name))
 
 
-def _read_commands(lines: Iterator[bytes]) -> tuple[set[int], list[list[str]], list[str], int | None]:
-    """Read commands until the pipe is closed; return the sessions, containers, folders and memory to clean up."""
-    sessions: set[int] = set()
-    containers: list[list[str]] = []
-    folders: list[str] = []
-    since_ns: int | None = None
-    for line in lines:
-        kind, rest = line[:1], line[1:]
-        if kind == b"+":
-            sessions.add(int(rest))
-        elif kind == b"-":
-            sessions.discard(int(rest))
-        elif kind == b"!":
-            containers.append(json.loads(rest))
-        elif kind == b"/":
-            folders.append(json.loads(rest))
-        elif kind == b"m":
-            since_ns = int(rest)
+def _read_guarded(lines: Iterable[bytes]) -> Mapping[str, list[Any]]:
+    """Read what is guarded, by its kind, until the pipe is closed; nothing is after a dismissal."""
+    guarded: defaultdict[str, list[Any]] = defaultdict(list)
+    for kind, value in map(json.loads, lines):
+        if kind == "dismiss":
+            guarded.clear()
+        elif kind == "forget":
+            guarded["session"].remove(value)
         else:
-            return set(), [], [], None
-    return sessions, containers, folders, since_ns
+            guarded[kind].append(value)
+    return guarded
 
 
 def remove_container(socket: str, container: str) -> None:
@@ -336,15 +361,3 @@ def remove_container(socket: str, container: str) -> None:
 
     with suppress(EngineError):
         DockerEngine(socket).remove(container, force=True)
-
-
-def _remove_folder(folder: str) -> None:
-    from flagperf_driver.node.temporary import remove_tree
-
-    remove_tree(Path(folder))
-
-
-def _remove_shared_memory(since_ns: int) -> None:
-    from flagperf_driver.node.confinement import shared_memory
-
-    shared_memory.remove(since_ns)

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.node.processes import process_stat
 from pytest_flagperf.progress import RoundProgress, Subscriber
 
 from . import layout
@@ -217,11 +218,8 @@ def _pid_space() -> str | None:
 
 def _start(pid: int) -> int | None:
     """Return when a process was started, in ticks since the boot; None if it cannot be read."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-        return _ENDED if fields[0] in "ZX" else int(fields[19])
-    except (OSError, ValueError, IndexError):
-        return None
+    stat = process_stat(pid)
+    return None if stat is None else _ENDED if stat.state in "ZX" else int(stat.started)
 
 
 # -- reading ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from flagperf_driver.node.processes import log_dir_of
+from flagperf_driver.node.processes import ProcessStat, log_dir_of, process_stat
 from flagperf_driver.node.sampling.host_counters import read_text
 from flagperf_driver.node.users import user_name
 
@@ -51,7 +51,7 @@ class ForeignProcesses:
 
     def is_own(self, pid: int) -> bool | None:
         """Return True if the process is the round's; None if it has ended or is not visible."""
-        stat = self._stat(pid)
+        stat = process_stat(pid, self._proc)
         if stat is None or stat.state in "ZX" or serves_others(stat.name):
             return None
         key = pid, stat.started
@@ -61,12 +61,12 @@ class ForeignProcesses:
             )
         return self._known[key]
 
-    def _is_descendant(self, stat: _Stat) -> bool:
+    def _is_descendant(self, stat: ProcessStat) -> bool:
         """Return True if the process descends from the agent, which adopts orphans of its children."""
         for _ in range(_MAX_DEPTH):
             if stat.parent == self._agent:
                 return True
-            parent = self._stat(stat.parent)
+            parent = process_stat(stat.parent, self._proc)
             if parent is None:
                 return False
             stat = parent
@@ -76,21 +76,9 @@ class ForeignProcesses:
         """Return True if the process is in the round's container, where its environment may not be readable."""
         return bool(self._container) and str(self._container) in read_text(f"{self._proc}/{pid}/cgroup")
 
-    def _stat(self, pid: int) -> _Stat | None:
-        head, _, rest = read_text(f"{self._proc}/{pid}/stat").rpartition(")")
-        words = rest.split()
-        return _Stat(head.partition("(")[2], words[0], int(words[1]), words[19]) if len(words) > 19 else None
-
     def _describe(self, pid: int) -> ForeignProcess:
-        stat = self._stat(pid)
+        stat = process_stat(pid, self._proc)
         return ForeignProcess(pid, stat.name if stat else "unknown process", _owner(f"{self._proc}/{pid}"))
-
-
-class _Stat(NamedTuple):
-    name: str
-    state: str
-    parent: int
-    started: str
 
 
 def _namespace(proc: str) -> int:

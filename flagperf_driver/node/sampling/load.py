@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any, Iterable, Mapping, NamedTuple
 
-from flagperf_driver.node.processes import log_dir_of, rank_of
+from flagperf_driver.node.processes import ProcessStat, log_dir_of, process_stat, rank_of, read_bytes
 from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
 from flagperf_driver.node.sampling.host_counters import PROC, File, names, read_text
 from flagperf_driver.node.sampling.schedule import LOAD_S, PROCESSES_S
@@ -26,16 +26,6 @@ _IDLE_SHARE = 0.05
 _MOST_LISTED = 3
 _FEWEST_CORES = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class CpuUsage(NamedTuple):
-    """A process and its CPU time in seconds."""
-
-    name: str
-    parent: int
-    seconds: float
-    children_s: float
-    """CPU time of its ended children, for which it has waited."""
 
 
 class Counters(NamedTuple):
@@ -61,33 +51,10 @@ class Cores:
         return (int(user) + int(nice) + int(system)) / _TICKS, int(stolen) / _TICKS
 
 
-def cpu_usage(pid: int, proc: str = PROC) -> CpuUsage | None:
-    """Return the CPU time of a process; None if it has ended."""
-    head, _, rest = _read(f"{proc}/{pid}/stat").rpartition(b")")
-    words = rest.split()
-    if len(words) < 15:
-        return None
-    name = head.partition(b"(")[2].decode("utf-8", "replace")
-    own, children = (int(words[first]) + int(words[first + 1]) for first in (11, 13))
-    return CpuUsage(name, int(words[1]), own / _TICKS, children / _TICKS)
-
-
 def waited_s(pid: int, proc: str = PROC) -> float | None:
     """Return how long the main thread has waited for a core; None if the kernel does not count that."""
-    words = _read(f"{proc}/{pid}/schedstat").split()
+    words = read_bytes(f"{proc}/{pid}/schedstat").split()
     return int(words[1]) / 1e9 if len(words) > 1 else None
-
-
-def _read(path: str) -> bytes:
-    """Read a file without a file object, which is faster; return b"" if the file is missing or not readable."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(handle, 4096)
-        finally:
-            os.close(handle)
-    except OSError:
-        return b""
 
 
 def all_pids(proc: str = PROC) -> list[int]:
@@ -99,7 +66,7 @@ def with_ancestors(pid: int, proc: str = PROC) -> set[int]:
     pids: set[int] = set()
     while pid > 0 and pid not in pids:
         pids.add(pid)
-        usage = cpu_usage(pid, proc)
+        usage = process_stat(pid, proc)
         pid = usage.parent if usage is not None else 0
     return pids
 
@@ -109,13 +76,13 @@ class BusiestProcesses:
 
     def __init__(self, proc: str = PROC) -> None:
         self._proc = proc
-        self._before: dict[int, CpuUsage] = {}
+        self._before: dict[int, ProcessStat] = {}
         self._last_compared = 0.0
         self._most: dict[tuple[int, str], float] = {}
 
     def compare(self, pids: Iterable[int]) -> None:
         now = time.monotonic()
-        usages = {pid: usage for pid in pids if (usage := cpu_usage(pid, self._proc)) is not None}
+        usages = {pid: usage for pid in pids if (usage := process_stat(pid, self._proc)) is not None}
         for pid, usage in usages.items():
             before = self._before.get(pid)
             if before is not None and before.name == usage.name:
@@ -147,7 +114,7 @@ class Load:
         self._cores = Cores(proc)
         self._first: tuple[float, float] | None = None
         self._own_s = self._others_s = 0.0
-        self._own_usage: dict[int, CpuUsage] = {}
+        self._own_usage: dict[int, ProcessStat] = {}
         self._rank_numbers: dict[int, str] = {}
         self._ranks: list[int] = []
         self._classify_at = 0.0
@@ -197,7 +164,7 @@ class Load:
         """Classify a new process: without a container as its parent, which has the lower pid in most cases."""
         known = None
         if not self._container:
-            usage = cpu_usage(pid, self._proc)
+            usage = process_stat(pid, self._proc)
             # The agent's ancestors have other children, too.
             if usage is not None and usage.parent not in self._ancestors:
                 known = self._is_own_by_pid.get(usage.parent)
@@ -207,7 +174,7 @@ class Load:
         """Add the CPU time of the round's processes since the first reading; of later processes all CPU time."""
         usages = {}
         for pid in pids:
-            usage = cpu_usage(pid, self._proc)
+            usage = process_stat(pid, self._proc)
             if usage is not None:
                 before = self._own_usage.get(pid, usage._replace(seconds=0.0) if self._first else usage)
                 self._own_s += usage.seconds - before.seconds
@@ -290,7 +257,7 @@ class Survey:
 
     def _own_processes(self) -> dict[int, float]:
         """Return the CPU time of the controller's processes and of running rounds, which leases keep apart."""
-        usages = {pid: usage for pid in all_pids(self._proc) if (usage := cpu_usage(pid, self._proc)) is not None}
+        usages = {pid: usage for pid in all_pids(self._proc) if (usage := process_stat(pid, self._proc)) is not None}
         own = {*with_ancestors(os.getpid(), self._proc), *_descendants(self._controller, usages)}
         return {
             # The controller waits for processes that have ended meanwhile.
@@ -300,7 +267,7 @@ class Survey:
         }
 
 
-def _descendants(pid: int, usages: Mapping[int, CpuUsage]) -> set[int]:
+def _descendants(pid: int, usages: Mapping[int, ProcessStat]) -> set[int]:
     """Return the children of a process, their children, and so on."""
     found: set[int] = set()
     generation = {pid}
