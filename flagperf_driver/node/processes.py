@@ -10,8 +10,11 @@ import subprocess
 import time
 from collections import defaultdict
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+
+from flagperf_driver.node.namespaces import detach
 
 if TYPE_CHECKING:
     from flagperf_driver.node.confinement import ConfinedThread
@@ -34,9 +37,12 @@ def spawn(
     confined: ConfinedThread | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a rank with its output in its log; the kernel kills the rank when the thread that started it ends."""
-    parent = os.getpid()
+    parent, namespaces = os.getpid(), confined and confined.namespaces
 
     def set_up() -> None:
+        if namespaces:
+            namespaces.enter(cwd)
+        os.setsid()
         die_with(parent)
         if cpus:
             with suppress(OSError):  # run anyway if a core is not available any more
@@ -52,11 +58,11 @@ def spawn(
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
                 preexec_fn=set_up,  # safe: no other thread of this process runs
             )
 
-        child: subprocess.Popen[bytes] = start() if confined is None else confined.call(start)
+        started = partial(namespaces.follow, start) if namespaces else start
+        child: subprocess.Popen[bytes] = started() if confined is None else confined.call(started)
     with suppress(OSError):
         Path(f"/proc/{child.pid}/oom_score_adj").write_text(_OOM_SCORE)
     return child
@@ -325,21 +331,6 @@ def _wait_and_clean(reader: int, locks: Sequence[int]) -> None:
             shared_memory.remove(since_ns)
     finally:
         os._exit(0)
-
-
-def detach(keep: set[int]) -> None:
-    """Let a fork outlive this process, with these files only: an open pipe would hide its death from the controller."""
-    os.setsid()
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_IGN)
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
-        if int(name) > 2 and int(name) not in keep:
-            with suppress(OSError):
-                os.close(int(name))
 
 
 def _read_guarded(lines: Iterable[bytes]) -> Mapping[str, list[Any]]:

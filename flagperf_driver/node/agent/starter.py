@@ -22,7 +22,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 from flagperf_driver import layout
 from flagperf_driver.heartbeat import INIT, Heartbeat
-from flagperf_driver.node import namespaces, processes
+from flagperf_driver.node import processes
 from flagperf_driver.node.agent import oom
 from flagperf_driver.node.agent.timer import now_ms
 from flagperf_driver.node.confinement import ConfinedThread, Permissions, shared_memory
@@ -64,8 +64,8 @@ class Starter:
         self._reaper.guard_folder(temporary.path)
         confined = ConfinedThread(self._permissions(temporary))
         self._report("confined", problem=confined.problem)
-        if self._orders.vendor_code and confined.first is None and namespaces.are_missing():
-            self._report("warning", sentence=_OPEN)
+        if self._orders.vendor_code and confined.shared:
+            self._report("warning", sentence=f"{_OPEN}: {confined.shared}")
         for rank in self._orders.ranks:
             try:
                 self._start(rank, temporary, confined)
@@ -132,7 +132,7 @@ class Starter:
             writable=[str(temporary.path), str(temporary.cache), shared_memory.FOLDER, *self._orders.writable],
             without_links=[str(self._folder)],
             hidden=[*map(str, temporary.others), *self._orders.hidden],
-            processes=True,
+            processes="/proc",
         )
 
     def _reap(self, rank: int, child: subprocess.Popen[bytes]) -> None:

@@ -15,12 +15,11 @@ import queue
 import socket
 import stat
 import struct
-import subprocess
 import threading
 from contextlib import suppress
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
-from flagperf_driver.node import namespaces
+from flagperf_driver.node.namespaces import Namespaces, are_missing
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on all architectures
@@ -69,7 +68,7 @@ class Permissions(NamedTuple):
     hidden: Sequence[str] = ()
     devices: Sequence[str] = ("/dev",)  # files and folders whose files may be written
     sockets: bool = True
-    processes: bool = False  # the files of processes in /proc may be written: CUDA names its threads there
+    processes: str = ""  # the /proc in which the files of processes may be written: CUDA names its threads there
 
 
 def confine(limits: Permissions) -> None:
@@ -95,24 +94,24 @@ class ConfinedThread:
     """
 
     def __init__(self, limits: Permissions) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self.problem: str | None = None
-        self.first: subprocess.Popen[bytes] | None = None
-        """The first process of the namespaces of all that this thread starts; None: they share the host's."""
-        self._start_thread()
+        self.namespaces: Namespaces | None = None
+        self.shared: str | None = None
+        """Why all that this thread starts shares the host's namespaces."""
         try:
-            self.first = self.call(lambda: namespaces.enter([*limits.writable, *limits.without_links, *limits.devices]))
+            if are_missing():
+                self.namespaces = Namespaces([*limits.writable, *limits.without_links, *limits.devices])
+                limits = limits._replace(processes=self.namespaces.proc)
         except OSError as error:
-            self.problem = str(error)
-            self._start_thread()  # a thread cannot leave namespaces that have no process
+            self.shared = str(error)
+            self.problem = None if os.geteuid() else f"root's ranks get no namespaces: {error}"
+        threading.Thread(target=self._serve, daemon=True).start()
         try:
             self.call(lambda: confine(limits))
         except (NotConfined, OSError) as error:
             self.problem = str(error)
-
-    def _start_thread(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, args=(self._calls,), daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
         """Return the function's value; this thread waits meanwhile, so a fork there copies no lock in use."""
@@ -122,9 +121,9 @@ class ConfinedThread:
             raise error
         return value
 
-    def _serve(self, calls: queue.SimpleQueue[Callable[[], Any]]) -> None:
+    def _serve(self) -> None:
         while True:
-            function = calls.get()
+            function = self._calls.get()
             try:
                 self._results.put((function(), None))
             except BaseException as error:  # raised in the calling thread
@@ -154,7 +153,7 @@ def _restrict_files(limits: Permissions, version: int) -> None:
             _add_rule(ruleset, path, handled & (_OF_FILE | _MAKE_CHAR))  # drivers make devices when they are first used
         if limits.processes:
             # No rule can name the folders of processes that will be started; only their common parent.
-            _add_rule(ruleset, "/proc", handled & (_WRITE_FILE | _TRUNCATE))
+            _add_rule(ruleset, limits.processes, handled & (_READ | _WRITE_FILE | _TRUNCATE))
         if _call(_RESTRICT_SELF, ruleset, 0):
             raise NotConfined(f"Landlock: {os.strerror(ctypes.get_errno())}")
     finally:
