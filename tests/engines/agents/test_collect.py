@@ -17,11 +17,12 @@ from flagperf_driver.node.folder import SUMMARY
 from flagperf_driver.node.logs.summary import Request
 from flagperf_driver.target import Target
 from pytest_flagperf.engines.agents import collect as collect_module
-from pytest_flagperf.engines.agents.agents import Greeted
+from pytest_flagperf.engines.agents.agents import Agents, Greeted, HostAgent
 from pytest_flagperf.engines.agents.collect import Collected, collect
 from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS, LogsTooLarge, unpack, unpack_summary
-from pytest_flagperf.hosts import HostError
+from pytest_flagperf.hosts import HostError, Message
 from pytest_flagperf.hosts.local import LocalHost
+from tests.engines.agents.test_agents import FakeChannel
 
 
 def test_links_are_left_out_and_named_and_the_logs_are_fetched(tmp_path: Path) -> None:
@@ -92,37 +93,22 @@ def test_an_agent_does_not_pack_more_than_the_limits_allow(tmp_path: Path) -> No
     )
 
 
-class Named(SimpleNamespace):
-    """An object with any attributes that is a key, as agents are."""
-
-    __hash__ = object.__hash__  # type: ignore[assignment]
-
-
 def test_a_host_whose_summary_does_not_arrive_is_asked_again(tmp_path: Path) -> None:
     packed = zlib.compress(json.dumps({SUMMARY: "{}"}).encode())
+    refusal = {"type": "error", "sentence": "not yet"}
     chunk = {
-        "offset": 0, "size": len(packed), "sha256": hashlib.sha256(packed).hexdigest(),
+        "type": "chunk", "offset": 0, "size": len(packed), "sha256": hashlib.sha256(packed).hexdigest(),
         "data": base64.b64encode(packed).decode(),
     }  # fmt: skip
 
-    def agent(name: str, answers: list[dict[str, Any] | None]) -> Any:
-        def expect(*_: object, timeout_s: float) -> dict[str, Any]:
-            answer = answers.pop(0)
-            if answer is None:
-                raise HostError(f"no chunk in {timeout_s} s")
-            return answer
+    def agent(name: str, *answers: Message) -> HostAgent:
+        made = HostAgent(LocalHost(name), 0, tmp_path, FakeChannel(), 5.0, state=Greeted("/there"))
+        for answer in answers:
+            made.answers.put(answer)
+        return made
 
-        def ask(_: object, *kinds: str, timeout_s: float) -> dict[str, Any]:
-            return expect(*kinds, timeout_s=timeout_s)
-
-        return Named(
-            name=name, host=Named(name=name), folder=tmp_path / name, directory=tmp_path, expect=expect, ask=ask,
-            send=lambda _: None, losses=0, lost=None, gone=None, greeted=Greeted("/there"), noderank=0, warnings=[],
-        )  # fmt: skip
-
-    agents: Any = SimpleNamespace(limits=DEFAULT_LIMITS, is_noted=True)
-    good, late, never = agent("h1", [chunk]), agent("h2", [None, chunk]), agent("h3", [None] * 4)
+    good, late, never = agent("h1", chunk), agent("h2", refusal, chunk), agent("h3", *[refusal] * 4)
     request = Request([0], Target("accuracy", "higher", "fraction"))
-    missing = collect_module._fetch_summaries(agents, dict.fromkeys([good, late, never], request))
+    missing = collect_module._fetch_summaries(Agents(), dict.fromkeys([good, late, never], request))
     assert [one.host for one in missing] == ["h3"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["h1", "h2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["h1_noderank0", "h2_noderank0"]

@@ -2,10 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +11,10 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents import agents_engine, environments
-from pytest_flagperf.engines.agents.agents import Agents
+from pytest_flagperf.engines.agents.agents import Agents, HostAgent, Started
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
-from pytest_flagperf.engines.agents.allocation import Blamed, FixedHosts
+from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.environments import runtime_request
-from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
 from pytest_flagperf.hosts import Host, HostError
 from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
@@ -27,6 +24,7 @@ from pytest_flagperf.runtime import BuildFailed, EngineRequirements, Image, Inte
 from pytest_flagperf.runtime.requirements import union
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored.round_dir import RoundFault, RoundRecord
+from tests.engines.agents.test_agents import FakeChannel
 from tests.helpers.rounds import Away, tiny_plan
 from tests.helpers.trees import VENDOR_TOML, tree, write, write_suite, write_vendor
 
@@ -47,13 +45,8 @@ def round_dir(tmp_path: Path) -> Path:
     return directory
 
 
-def engine_with_hosts(*names: str) -> AgentsEngine:
-    agents_engine = AgentsEngine.__new__(AgentsEngine)
-    agents_engine._allocation = FixedHosts(pool=HostPool(tuple(map(Away, names))))
-    agents_engine._settings = SimpleNamespace(lease_time=1.0, restarts=1)  # type: ignore[assignment]
-    agents_engine._limits = DEFAULT_LIMITS
-    agents_engine._blamed = Blamed(agents_engine._allocation)
-    return agents_engine
+def engine_of(root: Path, *hosts: Host, **given: Any) -> AgentsEngine:
+    return AgentsEngine(read_settings(given, root), tree(root), FixedHosts(pool=HostPool(hosts)))
 
 
 def toy_plan(catalog: Catalog, runtime: str) -> Plan:
@@ -62,7 +55,7 @@ def toy_plan(catalog: Catalog, runtime: str) -> Plan:
 
 
 def test_logs_on_unreachable_hosts_are_reported(round_dir: Path, notes: list[str]) -> None:
-    agents_engine = engine_with_hosts("h1", "h2")
+    agents_engine = engine_of(round_dir.parents[1], Away("h1"), Away("h2"))
     assert not agents_engine.resume(round_dir)
     assert [line.strip() for line in notes] == [
         f"alpha_plain_CPU_2_1_1 round1: the logs of {name} are missing here: {name}: no answer" for name in ("h1", "h2")
@@ -71,25 +64,16 @@ def test_logs_on_unreachable_hosts_are_reported(round_dir: Path, notes: list[str
 
 
 def test_agents_keep_their_logs_if_another_is_not_attached(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Collection[str]] = []
+    line = FakeChannel()
 
-    def attach_agent(host: Any, *_: Any) -> Any:
+    def attach_agent(host: Host, *_: Any) -> HostAgent:
         if host.name == "h2":
             raise HostError("h2: the agent is not running")
-        return SimpleNamespace(name=host.name)
-
-    def join(self: Any, agent: Any) -> None:
-        self.all.append(agent)
-
-    def dismiss(self: Any, keep: Collection[str] = ()) -> None:
-        self._closing = True
-        kept.append(keep)
+        return HostAgent(host, 0, round_dir, line, 5.0, state=Started("/there"))
 
     monkeypatch.setattr(agents_engine, "attach_agent", attach_agent)
-    monkeypatch.setattr(Agents, "join", join)
-    monkeypatch.setattr(Agents, "dismiss", dismiss)
-    assert not engine_with_hosts("h1", "h2").resume(round_dir)
-    assert kept == [["h1"]]
+    assert not engine_of(round_dir.parents[1], Away("h1"), Away("h2")).resume(round_dir)
+    assert line.heard == [{"op": "leave", "remove": False}]
 
 
 def test_a_resumed_start_gives_up_and_blames_a_lost_host_as_any_other(
@@ -102,7 +86,7 @@ def test_a_resumed_start_gives_up_and_blames_a_lost_host_as_any_other(
     monkeypatch.setattr(agents_engine, "attach_agent", lambda host, *_: host)
     monkeypatch.setattr(Agents, "join", lambda *_: None)
     monkeypatch.setattr(agents_engine, "follow_round", follow_round)
-    engine = engine_with_hosts("h1", "h2", "h3")
+    engine = engine_of(round_dir.parents[1], *map(Away, ("h1", "h2", "h3")), restarts=1)
     assert engine.resume(round_dir)
     assert [host.name for host in engine._pool.usable] == ["h1", "h3"]
 
@@ -110,7 +94,7 @@ def test_a_resumed_start_gives_up_and_blames_a_lost_host_as_any_other(
 @pytest.mark.parametrize("text", ["", "{}", '{"hosts": [1]}', '{"hosts": [{"name": "h1", "noderank": "0"}]}'])
 def test_an_unreadable_plan_is_reported_and_not_resumed(round_dir: Path, text: str, notes: list[str]) -> None:
     (round_dir / "plan.json").write_text(text)
-    agents_engine = engine_with_hosts("h1", "h2")
+    agents_engine = engine_of(round_dir.parents[1], Away("h1"), Away("h2"))
     assert not agents_engine.resume(round_dir)
     (line,) = notes
     assert "logs that are still on other hosts are not fetched" in line
@@ -129,17 +113,14 @@ def test_an_unreadable_plan_is_reported_and_not_resumed(round_dir: Path, text: s
     ],
 )
 def test_ranks_that_see_all_devices_lease_the_first_ones(tmp_path: Path, toml: str, runtime: str, count: int) -> None:
-    catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=toml)
-    plan = toy_plan(catalog, runtime)
-    agents_engine = AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
+    agents_engine, plan, _ = planned(tmp_path, runtime)
     assert agents_engine._device_request(plan, tmp_path / "run/case/round1").devices_per_host == count
 
 
 def test_each_start_of_a_training_has_folders_of_its_own_on_the_hosts(tmp_path: Path) -> None:
-    catalog = tree(tmp_path)
     write_vendor(tmp_path, toml=SIXTEEN)
-    plan, agents_engine = toy_plan(catalog, "host"), AgentsEngine(read_settings({}, tmp_path), catalog, FixedHosts())
+    agents_engine, plan, _ = planned(tmp_path, "host")
 
     def name(number: int) -> str:
         return agents_engine._device_request(plan, tmp_path / f"run/case/round{number}").name
@@ -256,10 +237,8 @@ class Builds:
 
 
 def three_hosts(root: Path, nnodes: int) -> tuple[AgentsEngine, Plan]:
-    catalog = tree(root)
-    agents_engine = AgentsEngine(read_settings({}, root), catalog, FixedHosts())
-    agents_engine._allocation = FixedHosts(pool=HostPool(tuple(map(LocalHost, ("h1", "h2", "h3")))))
-    plan = toy_plan(catalog, "host")
+    agents_engine = engine_of(root, *map(LocalHost, ("h1", "h2", "h3")))
+    plan = toy_plan(Catalog.scan([root]), "host")
     return agents_engine, replace(plan, case=replace(plan.case, nnodes=nnodes))
 
 

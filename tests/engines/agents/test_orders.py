@@ -13,13 +13,12 @@ from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.engines import OK, WARN, Finding
 from pytest_flagperf.engines.agents.agents import Agents, Leased
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
-from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.drill import refuse_drill
 from pytest_flagperf.engines.agents.run_round import RoundOptions, RoundOrders
-from pytest_flagperf.hosts.host_pool import HostPool
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.runtime import Interpreter
+from tests.engines.agents.test_engine import engine_of
 from tests.helpers.rounds import tiny_plan
 
 CPU = Catalog.scan([Path(__file__).resolve().parents[3]]).vendors["cpu"]
@@ -97,18 +96,12 @@ def test_only_the_first_agent_of_a_repeated_training_gets_the_secret_of_its_orde
     assert secrets("one") == secrets("one", states="/states", segments=[[1, 2]]) == [None, None]
 
 
-def test_findings_of_preflight_are_known_to_all_workers_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def place() -> AgentsEngine:
-        made = AgentsEngine.__new__(AgentsEngine)
-        made._allocation = FixedHosts()
-        made._allocation.__dict__["pool"] = HostPool((LocalHost("h1"),))
-        nothing = SimpleNamespace(builds="run1", to_build=lambda *_: [], warnings=lambda *_: [])
-        made.__dict__.update(_environments=nothing, _settings=SimpleNamespace(plan=False, drill=None))
-        return made
-
+def test_findings_of_preflight_are_known_to_all_workers_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = Finding("h1", "numa", OK, "", near=((0, (0, 1)), (1, (2, 3))))
     monkeypatch.setattr(AgentsEngine, "_findings", lambda *_: [seen])
-    first, second = place(), place()
+    first, second = (engine_of(tmp_path, LocalHost("h1")) for _ in range(2))
     first.prepare([])
     second.leave_out(json.loads(json.dumps(first.leave_out())))
     assert [list(second._near["h1"][device]) for device in (0, 1)] == [[0, 1], [2, 3]]
