@@ -13,6 +13,7 @@ from pytest_flagperf.hosts import HostError, Message
 from pytest_flagperf.hosts.deploy import Code, attach, call_module, open_module, pack, stage, sweep
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import PATH, TEXT, Shape
+from tests.engines.agents.test_preflight import IDLE, running
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 HOST = LocalHost("here")
@@ -136,15 +137,9 @@ def test_a_missing_folder_is_named_and_so_is_why_a_host_cannot_store_the_code(su
 
 
 def test_the_sweep_ends_only_processes_of_a_log_folder(tmp_path: Path) -> None:
-    def sleeper(folder: str) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "FLAGPERF_LOG_DIR": str(tmp_path / folder)}
-        process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], env=env,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
-        assert process.stdout is not None
-        process.stdout.readline()
-        return process
-
-    with sleeper("a") as one, sleeper("ab") as other:
+    folders = tmp_path / "a", tmp_path / "ab"
+    one_of, other_of = (running(IDLE, FLAGPERF_LOG_DIR=folder) for folder in folders)
+    with one_of as one, other_of as other:
         swept = sweep(HOST, pack({}), str(tmp_path / "a"), None)
         assert swept == ([f"python (pid {one.pid})"], [])
         assert (one.wait(5), other.poll()) == (-9, None)

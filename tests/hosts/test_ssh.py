@@ -49,11 +49,6 @@ def running(there: LabHost, word: str) -> list[str]:
     return [process.cmdline for process in there.processes() if word in process.cmdline]
 
 
-def gone(there: LabHost, word: str) -> bool:
-    until(lambda: not running(there, word), f"the end of {word}")
-    return True
-
-
 def test_input_and_output_of_any_size_arrive(host: SSHHost) -> None:
     sent = random.Random(2).randbytes(50_000_000)
     assert host.run(["cat"], timeout_s=120, stdin=sent).raw == sent
@@ -176,7 +171,7 @@ def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
         assert pool.hosts[0].run(["true"], timeout_s=30).code == 0
     finally:
         pool.close()
-    assert gone(way, "sshd: root")
+    until(lambda: not running(way, "sshd: root"), "the end of its sessions")
     message = refused(replace(conf, hosts=(f"{others[0].address}:1",), gateway=way.address))
     assert f"the gateway {way.address} cannot connect to it" in message
 
