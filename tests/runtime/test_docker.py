@@ -15,14 +15,14 @@ import pytest
 
 from flagperf_driver.node import docker_engine, orphans
 from flagperf_driver.node.docker_engine import DockerEngine, EngineError
-from pytest_flagperf.hosts import Completed
-from pytest_flagperf.hosts.local import LocalHost
+from pytest_flagperf.hosts.ssh import SSHHost, ssh_hosts
 from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError
 from pytest_flagperf.runtime.docker.containers import _container_name, prepare
 from pytest_flagperf.runtime.docker.images import case_recipe, image_name, vendor_recipe
 from pytest_flagperf.runtime.docker.run_options import Options, OptionsError, parse
 from tests.helpers.python_image import python_files
 from tests.helpers.waiting import until
+from tests.hosts.test_ssh import conf_of
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -245,34 +245,9 @@ def silent_socket(path: Path) -> Any:
     return listener
 
 
-class Near(LocalHost):
-    """A lab host whose engine is reached through the file system; connections have their own tests."""
-
-    is_local = False
-
-    def __init__(self, host: LabHost) -> None:
-        from tests.lab.lab import PYTHON as PYTHON_THERE
-
-        super().__init__(host.name)
-        self.python = str(PYTHON_THERE)
-        self.lab = host
-
-    @property
-    def engine(self) -> str:
-        return str(self.lab.root / "run/docker.sock")
-
-    def open_socket(self, path: str) -> socket.socket:
-        return super().open_socket(self.engine)
-
-    def run(
-        self, argv: Sequence[str], *, timeout_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
-    ) -> Completed:
-        done = self.lab.run(argv, input=stdin, timeout=timeout_s, env=env, check=False)
-        return Completed(tuple(argv), done.returncode, done.stdout.encode(), done.stderr)
-
-
 @pytest.fixture(scope="module")
-def near(lab: Lab) -> Near:
+def there(lab: Lab) -> LabHost:
+    """A lab host with Docker, and an image with Python."""
     (host,) = lab.hosts(1)
     host.docker()
     file = write(host.root / "tmp/build/Dockerfile", f"FROM {BASE}\nADD python.tar /\n")
@@ -280,19 +255,26 @@ def near(lab: Lab) -> Near:
     host.run(
         ["docker", "build", "--quiet", "--network=host", "--tag", PYTHON, "/tmp/build"], env={"DOCKER_BUILDKIT": "0"}
     )
-    return Near(host)
+    return host
+
+
+@pytest.fixture(scope="module")
+def near(lab: Lab, there: LabHost) -> Iterator[SSHHost]:
+    (made,) = ssh_hosts(conf_of(lab, [there]))
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def far(near: Near) -> DockerEngine:
-    return DockerEngine(near.engine)
+def far(there: LabHost) -> DockerEngine:
+    return DockerEngine(str(there.root / "run/docker.sock"))
 
 
 Start = Callable[..., str]
 
 
 @pytest.fixture
-def start(near: Near, far: DockerEngine, required: RuntimeRequest) -> Iterator[Start]:
+def start(near: SSHHost, there: LabHost, far: DockerEngine, required: RuntimeRequest) -> Iterator[Start]:
     """Prepare, create and start a container with a command; yield its id; remove it afterwards."""
     made: list[str] = []
 
@@ -311,7 +293,7 @@ def start(near: Near, far: DockerEngine, required: RuntimeRequest) -> Iterator[S
     yield starting
     for container in made:
         far.remove(container)
-    assert near.lab.containers() == []
+    assert there.containers() == []
 
 
 def quiet(_: str) -> None:
@@ -345,7 +327,7 @@ def add_csrc(adaptation: Path) -> None:
 
 
 def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
-    near: Near, far: DockerEngine, required: RuntimeRequest, vendor: Path
+    near: SSHHost, there: LabHost, far: DockerEngine, required: RuntimeRequest, vendor: Path
 ) -> None:
     add_csrc(vendor / "model-frame")
     banner = 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'  # a line before what the look prints
@@ -362,10 +344,10 @@ def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
     second = prepare(near, required, again.append)
     assert (second.python, second.details) == (first.python, first.details)
     assert again == []
-    assert near.lab.containers() == []
+    assert there.containers() == []
 
 
-def test_one_of_several_processes_builds(near: Near, required: RuntimeRequest, vendor: Path) -> None:
+def test_one_of_several_processes_builds(near: SSHHost, required: RuntimeRequest, vendor: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
     messages: list[str] = []
     with ThreadPoolExecutor(3) as pool:
@@ -375,7 +357,9 @@ def test_one_of_several_processes_builds(near: Near, required: RuntimeRequest, v
     assert sum(line.startswith("another run is preparing") for line in messages) == 2
 
 
-def test_a_failed_build_has_its_end_and_a_fix(near: Near, required: RuntimeRequest, vendor: Path) -> None:
+def test_a_failed_build_has_its_end_and_a_fix(
+    near: SSHHost, there: LabHost, required: RuntimeRequest, vendor: Path
+) -> None:
     steps = "RUN seq 100\nRUN echo no compiler here >&2; exit 3\n"
     file = write(vendor / "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
     with pytest.raises(RuntimeSetupError) as caught:
@@ -385,11 +369,11 @@ def test_a_failed_build_has_its_end_and_a_fix(near: Near, required: RuntimeReque
     assert "returned a non-zero code: 3" in text
     assert f"fix {file}" in text
     assert len(text.splitlines()) <= 18
-    assert near.lab.containers() == []
+    assert there.containers() == []
 
 
 def test_a_given_image_is_used_unchanged_and_one_without_required_packages_is_refused(
-    near: Near, required: RuntimeRequest
+    near: SSHHost, required: RuntimeRequest
 ) -> None:
     messages: list[str] = []
     found = prepare(near, with_image(required, image=PYTHON), messages.append)
@@ -400,17 +384,19 @@ def test_a_given_image_is_used_unchanged_and_one_without_required_packages_is_re
         prepare(near, required, quiet)
 
 
-def test_a_missing_image_or_one_without_python_is_named(near: Near, required: RuntimeRequest) -> None:
+def test_a_missing_image_or_one_without_python_is_named(
+    near: SSHHost, there: LabHost, required: RuntimeRequest
+) -> None:
     name = "127.0.0.1:9/nobody/nothing:1"
     with pytest.raises(RuntimeSetupError, match=f"{name} was not found .* and cannot be pulled: .*docker login"):
         prepare(near, with_image(required, image=name), quiet)
     with pytest.raises(RuntimeSetupError, match=r"python3 does not work in the image"):
         prepare(near, with_image(required, image=BASE), quiet)
-    assert near.lab.containers() == []
+    assert there.containers() == []
 
 
-def test_a_container_sees_its_mounts_and_devices(start: Start, far: DockerEngine, near: Near, tmp_path: Path) -> None:
-    near.lab.run(["mkdir", "-p", "/tmp/log", "/tmp/data"])
+def test_a_container_sees_its_mounts_and_devices(start: Start, far: DockerEngine, there: LabHost) -> None:
+    there.run(["mkdir", "-p", "/tmp/log", "/tmp/data"])
     script = (
         "import os\n"
         "print(os.getcwd(), os.environ['A'], os.statvfs('/dev/shm').f_frsize * os.statvfs('/dev/shm').f_blocks >> 20)\n"
@@ -421,7 +407,7 @@ def test_a_container_sees_its_mounts_and_devices(start: Start, far: DockerEngine
     container = start("python3", "-c", script, read_only=["/tmp/data"], words=words, log_dir="/tmp/log")
     assert ended(far, container).exit_code == 0, far.logs(container)
     assert far.logs(container) == "/tmp/log 1 16\nRead-only file system\n"
-    assert (near.lab.root / "tmp/log/written").exists()
+    assert (there.root / "tmp/log/written").exists()
     config = far.inspect(container)["HostConfig"]
     assert [(one["PathOnHost"], one["PathInContainer"]) for one in config["Devices"]] == [("/dev/null", "/dev/mine0")]
     assert (config["Privileged"], config["PidMode"], config["IpcMode"]) == (False, "", "private")
@@ -438,27 +424,27 @@ def test_a_missing_folder_is_not_made_and_a_container_over_its_limit_is_named(st
 
 
 def test_containers_of_dead_checks_and_rounds_are_removed(
-    near: Near, far: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: LabHost, far: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("dead", "alive"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "agent.lock").touch()
     labels = [f"flagperf.log_dir={tmp_path / name}" for name in ("dead", "removed", "alive")]
     for label in (f"{orphans.LOOK_LABEL}=1", *labels):
-        near.lab.run(["docker", "run", "--detach", "--network=host", f"--label={label}", BASE, "sleep", "60"])
+        there.run(["docker", "run", "--detach", "--network=host", f"--label={label}", BASE, "sleep", "60"])
     with (tmp_path / "alive/agent.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        removed = {line.rpartition(" of ")[2] for line in orphans.remove(near.engine)}
+        removed = {line.rpartition(" of ")[2] for line in orphans.remove(far.path)}
         assert removed == {f"{tmp_path}/dead", f"{tmp_path}/removed"}
         assert len(far.labelled(orphans.LOOK_LABEL)) == 1, "its inspection may still run"
         monkeypatch.setattr(orphans, "_LOOK_S", -1.0)
-        (look,) = orphans.remove(near.engine)
+        (look,) = orphans.remove(far.path)
         assert look.endswith(f" of {BASE}")
         (kept,) = far.labelled("flagperf.log_dir")
     assert far.remove(kept.id)
 
 
-def test_privileges_are_in_the_details_with_their_source(near: Near, required: RuntimeRequest) -> None:
+def test_privileges_are_in_the_details_with_their_source(near: SSHHost, required: RuntimeRequest) -> None:
     plain = prepare(near, required, quiet).details
     assert "privileged" not in plain
     assert "host_namespaces" not in plain
@@ -469,7 +455,7 @@ def test_privileges_are_in_the_details_with_their_source(near: Near, required: R
     assert named["host_namespaces"] == "ipc: toy's options"
 
 
-def test_only_leased_devices_are_visible(near: Near, far: DockerEngine, required: RuntimeRequest) -> None:
+def test_only_leased_devices_are_visible(near: SSHHost, far: DockerEngine, required: RuntimeRequest) -> None:
     made = prepare(near, with_image(required, options=("--gpus", "all")), quiet).container
     assert made is not None
     container = made.create(near, argv=["true"], log_dir="/tmp", read_only=[], devices=[4, 6], labels={})
@@ -481,7 +467,7 @@ def test_only_leased_devices_are_visible(near: Near, far: DockerEngine, required
         far.remove(container["id"])
 
 
-def test_a_container_sources_the_environment(near: Near, required: RuntimeRequest, tmp_path: Path) -> None:
+def test_a_container_sources_the_environment(near: SSHHost, required: RuntimeRequest, tmp_path: Path) -> None:
     file = write(tmp_path / "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
     found = prepare(near, replace(required, environment_file=file), quiet)
     assert found.env == {"FUSED": "it is\non", "SHELL_OF": "environment_variables.sh"}
@@ -493,15 +479,15 @@ def test_a_container_sources_the_environment(near: Near, required: RuntimeReques
     assert prepare(near, changed, quiet).env == {"FUSED": "no", "MORE": "1"}
 
 
-def test_an_engine_that_dies_is_named(near: Near, required: RuntimeRequest, vendor: Path) -> None:
+def test_an_engine_that_dies_is_named(near: SSHHost, there: LabHost, required: RuntimeRequest, vendor: Path) -> None:
     write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN echo building; sleep 60\n")
 
     def kill(line: str) -> None:
         if line.endswith(": building"):
-            near.lab.kill_dockerd()
+            there.kill_dockerd()
 
     try:
         with pytest.raises(RuntimeSetupError, match=f"{near.name}: .*(Docker is not running|the connection to Docker)"):
             prepare(near, required, kill)
     finally:
-        near.lab.docker()
+        there.docker()

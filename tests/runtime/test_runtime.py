@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from flagperf_driver.node.temporary import user_packages
+from flagperf_driver.ports import free_port
 from flagperf_driver.rank_process import RankProcess
 from pytest_flagperf.hosts import Completed, Host
 from pytest_flagperf.hosts.deploy import open_module, pack
@@ -129,14 +129,6 @@ def test_other_content_is_another_environment(
     comment = requirements(tmp_path, "three.txt", "# the same", "", "frame==1.0  # again")
     pythons.add(venv(HOST, replace(required, requirements=(comment,)), quiet).python)
     assert len(pythons) == 3
-
-
-def test_of_many_processes_one_builds_and_the_others_wait(required: RuntimeRequest, tmp_path: Path) -> None:
-    messages: list[str] = []
-    with ThreadPoolExecutor(4) as pool:
-        made = set(pool.map(lambda _: venv(HOST, required, messages.append).python, range(4)))
-    assert len(made) == 1
-    assert sum(line.startswith("building") for line in messages) == 1
 
 
 def test_a_failed_build_is_removed_and_explained(required: RuntimeRequest, tmp_path: Path) -> None:
@@ -575,10 +567,8 @@ def test_why_packages_are_unavailable_is_known_before_a_build(
     assert own.unavailable(HOST, required, CODE) == ("", False)
     lacking = replace(required, requirements=(requirements(tmp_path, "lacking.txt", "frame==7"),))
     assert own.unavailable(HOST, lacking, CODE) == ("", False), "its build reports that the index lacks the package"
-    with socket.socket() as closed:  # nobody listens
-        closed.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        reason, of_all = own.unavailable(HOST, replace(required, pip_source=f"{address}/simple"), CODE)
+    address = f"http://127.0.0.1:{free_port()}"  # nobody listens
+    reason, of_all = own.unavailable(HOST, replace(required, pip_source=f"{address}/simple"), CODE)
     assert (reason.startswith(f"cannot fetch from {address}: "), of_all) == (True, True)
     carried = replace(required, wheels=str(tmp_path / "wheels"))
     assert own.unavailable(HOST, carried, CODE) == ("", False)
@@ -603,22 +593,14 @@ def test_the_vendors_packages_are_used_if_their_index_answers(required: RuntimeR
     assert made.label != plain.label
 
 
-@pytest.mark.parametrize("there", ["nothing listens", "another version"])
-def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(
-    required: RuntimeRequest, index: PackageIndex, there: str
-) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}/simple/"
-    write_wheel(index.folder / "other" / "frame", "frame", "9.0")
+@pytest.mark.usefixtures("index")
+def test_without_the_vendors_packages_the_default_ones_are_used_and_reported(required: RuntimeRequest) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}/simple/"
     lines: list[str] = []
-    address = nowhere if there == "nothing listens" else index.url("other")
-    made = venv(HOST, small(required, address), lines.append)
+    made = venv(HOST, small(required, nowhere), lines.append)
     assert made.details["frame"] == "1.0"
     (warning,) = [line for line in lines if line.startswith("warning")]
-    assert warning.startswith("warning: no packages with UV_INDEX=http://127.0.0.1:")
-    why = "cannot fetch from http://127.0.0.1:" if there == "nothing listens" else "Because "
-    assert f"/: {why}" in warning
+    assert warning.startswith(f"warning: no packages with UV_INDEX={nowhere}: cannot fetch from http://127.0.0.1:")
     assert "; building with the default packages, which may be several GB larger" in warning
 
 
@@ -626,7 +608,9 @@ def test_missing_packages_are_tried_after_a_day(required: RuntimeRequest, index:
     asking = small(required, index.url("small"))
     shutil.move(index.folder / "small", tmp_path / "away")
     write_wheel(index.folder / "small" / "frame", "frame", "9.0")
-    without = venv(HOST, asking, quiet)
+    lines: list[str] = []
+    without = venv(HOST, asking, lines.append)
+    assert [line for line in lines if line.startswith("warning") and "/: Because " in line]
     assert f", without the vendor's UV_INDEX={index.url('small')}: no packages" in without.label
     asked = index.times("small", "frame")
     assert venv(HOST, replace(asking, run="another"), quiet) == without

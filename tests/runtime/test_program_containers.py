@@ -1,4 +1,4 @@
-"""Apptainer: the image on a host, the command of a container, and clear errors; tests/lab has the real containers."""
+"""Apptainer and pyxis: the image, the command of a container, and clear errors; tests/lab has the real containers."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +11,15 @@ from flagperf_driver.node import apptainer
 from flagperf_driver.node.request_server import RequestError
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError, runtimes
+from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError, program_containers, pyxis, runtimes
 from pytest_flagperf.runtime.apptainer import _PROGRAM
 from pytest_flagperf.runtime.container_options import ContainerProgram, translate
 from pytest_flagperf.runtime.docker.run_options import OptionsError
 from tests.helpers.apptainer import Double
 
 HOST = LocalHost("here")
-RUNTIME = runtimes()["apptainer"]
+RUNTIME, PYXIS = runtimes()["apptainer"], runtimes()["pyxis"]
+EXPECTED = "vendors/acme/images/frame/Dockerfile"
 
 
 @pytest.fixture
@@ -159,10 +160,9 @@ def test_invalid_options_are_named(words: list[str], problem: str) -> None:
 
 
 def test_images_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    expected = "vendors/acme/images/frame/Dockerfile"
-    (built,) = RUNTIME.check(request(None, folder=tmp_path, expected=expected))
-    assert built.startswith(f"--runtime=apptainer cannot build {expected}: build it with docker and push it; pass ")
-    (missing,) = RUNTIME.check(request(None, expected=expected))
+    (built,) = RUNTIME.check(request(None, folder=tmp_path, expected=EXPECTED))
+    assert built.startswith(f"--runtime=apptainer cannot build {EXPECTED}: build it with docker and push it; pass ")
+    (missing,) = RUNTIME.check(request(None, expected=EXPECTED))
     assert missing.startswith("--runtime=apptainer needs an image, and vendors/acme names none; pass --image=")
     (wrong,) = runtimes()["docker"].check(request("/images/torch.sif"))
     assert (
@@ -178,3 +178,43 @@ def test_notes_name_what_has_no_effect() -> None:
     notes = RUNTIME.notes(wanted, "case")
     assert any("shm-size: --shm-size: no effect with apptainer exec" in note for note in notes)
     assert any("is built only into images of Docker" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("nvcr.io/nvidia/pytorch:24.10-py3", "nvcr.io#nvidia/pytorch:24.10-py3"),
+        ("registry:5000/pytorch", "registry:5000#pytorch"),
+        ("nvidia/cuda:12", "nvidia/cuda:12"),
+        ("docker://ubuntu", "ubuntu"),
+        ("/images/torch.sqsh", "/images/torch.sqsh"),
+    ],
+)
+def test_an_images_name_for_pyxis(image: str, expected: str) -> None:
+    assert pyxis.image_of(image) == expected
+
+
+def test_the_command_of_a_step_of_pyxis() -> None:
+    image = Image(options=("-v", "/a:/b:ro", "--container-mounts=/c:/d", "--container-writable"))
+    options = program_containers.options_of(image, pyxis._PROGRAM)
+    container = pyxis.PyxisSpec(("srun", "--overlap"), "img", options)
+    made = container.create(HOST, argv=["python3"], log_dir="/log", read_only=["/code"], devices=[0], labels={})
+    mounts = "--container-mounts=/a:/b:ro,/c:/d,/log:/log,/code:/code:ro"
+    command = ["srun", "--overlap", "--container-image=img", "--container-workdir=/log", mounts, "--container-writable"]
+    assert made["argv"] == [*command, "python3"]
+
+
+def test_problems_of_pyxis_are_named() -> None:
+    assert PYXIS.check(request("a/b")) == []
+    (image,) = PYXIS.check(request(None, expected=EXPECTED))
+    assert image.startswith(f"--runtime=pyxis needs an image, and cannot build {EXPECTED}")
+    (name,) = PYXIS.check(request("a/b", options=("--container-name=x",)))
+    assert name == "container options: --container-name: each round has a container of its own"
+
+
+def test_other_hosts_are_refused_and_the_reasons_of_pyxis_are_shown(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeSetupError, match="here: --runtime=pyxis needs --cluster=slurm; on other hosts use"):
+        PYXIS.prepare(HOST, request("a/b"), print, pack({}))
+    err = "slurmstepd: error: pyxis: failed to import\nslurmstepd: error: pyxis: [ERROR] 401\nsrun: error: task 0\n"
+    assert pyxis._reasons(err) == "failed to import; [ERROR] 401"
+    assert pyxis._reasons("Traceback") == ""
