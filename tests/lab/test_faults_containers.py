@@ -5,6 +5,7 @@ import re
 import shlex
 from contextlib import suppress
 
+from tests.helpers.trees import write
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
 
@@ -59,25 +60,15 @@ print("SHOWN", json.dumps({name: text for name, text in os.environ.items() if na
 """
 
 
-def environment(cluster: ClusterToy) -> None:
-    """A vendor's environment_variables.sh, and ranks that show what came of it."""
-    folder = cluster.root / "vendors/cpu/alpha-plain/config"
-    folder.mkdir(parents=True)
+def test_the_vendors_environment_reaches_all_ranks_whole(cluster: ClusterToy) -> None:
     text = f"export TOY_ODD={shlex.quote(ODD)}\nTOY_PLAIN=plain\nexport TOY_EMPTY=\necho noise; false\n"
-    (folder / "environment_variables.sh").write_text(text)
+    write(cluster.root, "vendors/cpu/alpha-plain/config/environment_variables.sh", text)
     program = cluster.root / "suites/alpha/plain/run_pretraining.py"
     program.write_text(program.read_text().replace("driver.run(main)", SHOWN + "driver.run(main)"))
-
-
-def shown(cluster: ClusterToy) -> list[dict[str, str]]:
+    cluster.passed()
     logs = sorted(cluster.toy.runs[-1].glob("*/round1/*/rank*.out.log"))
     lines = [line for log in logs for line in log.read_text().splitlines() if line.startswith("SHOWN ")]
-    return [json.loads(line.removeprefix("SHOWN ")) for line in lines]
-
-
-def test_the_vendors_environment_reaches_all_ranks_whole(cluster: ClusterToy) -> None:
-    environment(cluster)
-    cluster.passed()
-    assert shown(cluster) == [{"TOY_ODD": ODD, "TOY_PLAIN": "plain", "TOY_EMPTY": ""}] * 2
+    expected = {"TOY_ODD": ODD, "TOY_PLAIN": "plain", "TOY_EMPTY": ""}
+    assert [json.loads(line.removeprefix("SHOWN ")) for line in lines] == [expected] * 2
     paths = [path for path in cluster.toy.runs[-1].rglob("*") if path.is_file() and b"second=line" in path.read_bytes()]
     assert {path.name for path in paths} == {"rank0.out.log", "rank1.out.log"}  # the ranks printed it themselves

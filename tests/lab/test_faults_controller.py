@@ -179,25 +179,20 @@ def test_a_laptop_that_sleeps_loses_only_what_had_a_short_lease(cluster: Cluster
     assert_nothing_left(cluster.hosts)
 
 
-@pytest.fixture
-def four(cluster: ClusterToy) -> ClusterToy:
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_killed_worker_leaves_nothing_and_is_reported(cluster: ClusterToy, restarts: bool) -> None:
+    """A new worker continues its round; without a new worker the ranks are stopped at the end of the run."""
     cluster.hosts = cluster.lab.hosts(4)
     cluster.toy.suite("beta")
     cluster.settings(nodes="2x1", runtime="host", lease="host")
-    return cluster
-
-
-@pytest.mark.parametrize("restarts", [True, False])
-def test_a_killed_worker_leaves_nothing_and_is_reported(four: ClusterToy, restarts: bool) -> None:
-    """A new worker continues its round; without a new worker the ranks are stopped at the end of the run."""
-    going = four.start(*ONE, "-n2", "--set=step_s=0.4", *([] if restarts else ["--max-worker-restart=0"]))
-    going.wait_for(lambda: all(four.trains(host) for host in four.hosts), "training on all four", 60)
+    going = cluster.start(*ONE, "-n2", "--set=step_s=0.4", *([] if restarts else ["--max-worker-restart=0"]))
+    going.wait_for(lambda: all(cluster.trains(host) for host in cluster.hosts), "training on all four", 60)
     children = psutil.Process(going.process.pid).children()
     next(child for child in children if "exec(eval(sys.stdin" in str(child.cmdline())).kill()
     assert going.wait() == 1, going.text
     assert "crashed while running 'suites/" in going.text
-    assert_nothing_left(four.hosts)
-    plans = {path.parent for path in four.toy.runs[-1].glob("*/round1/plan.json")}
+    assert_nothing_left(cluster.hosts)
+    plans = {path.parent for path in cluster.toy.runs[-1].glob("*/round1/plan.json")}
     ends = [json.loads((path / "round.json").read_text()) for path in plans]
     faults = [end["fault"]["sentence"] for end in ends if end["fault"]]
     if restarts:
@@ -205,4 +200,4 @@ def test_a_killed_worker_leaves_nothing_and_is_reported(four: ClusterToy, restar
         assert [end["state"] for end in ends] == ["finished", "finished"]
     else:
         assert faults == ["the pytest-xdist worker that ran this round died"]
-        assert faults[0] in (four.toy.runs[-1] / "results.json").read_text()
+        assert faults[0] in (cluster.toy.runs[-1] / "results.json").read_text()

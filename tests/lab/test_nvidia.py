@@ -14,28 +14,22 @@ NO_COUNTER, NO_UTILIZATION, WRONG_COUNTER = 5, 6, 7
 """Devices of which each lacks something."""
 
 
-@pytest.fixture
-def eight(gpus: ClusterToy) -> ClusterToy:
-    """The reference scale, for which the tree has a config of eight A100s."""
+@pytest.mark.alone  # the sampler must keep its times
+def test_eight_devices_are_sampled_and_a_wrong_counter_is_named(gpus: ClusterToy) -> None:
+    """All devices work at the default power limit; a missing reading is reported once, a wrong counter is detected."""
     gpus.toy.config("alpha", "1x8", "train_batch_size = 8\n", vendor="nvidia", chip="A100")
     gpus.settings(nodes="1x8", scale="reference", data_dir="/tmp", sample=0.1)
-    return gpus
-
-
-@pytest.mark.alone  # the sampler must keep its times
-def test_eight_devices_are_sampled_and_a_wrong_counter_is_named(eight: ClusterToy) -> None:
-    """All devices work at the default power limit; a missing reading is reported once, a wrong counter is detected."""
-    host = eight.hosts[0]
+    host = gpus.hosts[0]
     for gpu in host.nvml:
         gpu.set(power_mw=300_000 + 10_000 * gpu.index, wave_mw=60_000, wave_ms=300, clock_reasons=0x4, utilization=97)
     host.nvml[NO_COUNTER].set(energy_uj=NOT_SUPPORTED)
     host.nvml[NO_UTILIZATION].set(utilization=NOT_SUPPORTED)
-    going = eight.start("-k", "converges", "--set=step_s=0.33")
-    going.wait_for(lambda: eight.trains(host), "the training")
+    going = gpus.start("-k", "converges", "--set=step_s=0.33")
+    going.wait_for(lambda: gpus.trains(host), "the training")
     counter = host.nvml[WRONG_COUNTER]
     counter.set(energy_uj=counter.get("energy_uj") + 5_000_000_000)
     assert going.wait() == 1, going.text
-    (round_dir,) = eight.toy.runs[-1].glob("*/round1")
+    (round_dir,) = gpus.toy.runs[-1].glob("*/round1")
     outcome = Outcome.from_json(json.loads((round_dir / "outcome.json").read_text()))
 
     # The counter that jumped, and nothing else, contradicts the rest.
@@ -54,12 +48,12 @@ def test_eight_devices_are_sampled_and_a_wrong_counter_is_named(eight: ClusterTo
     assert (outcome.value("device_utilization"), outcome.value("device_memory_total")) == (0.97, 80 << 30)
     assert outcome.value("device_throttled") == 1.0
     assert outcome.validity_warnings == ()
-    assert eight.page.count(f"h1: device {WRONG_COUNTER}: the energy counter differs by +") == 1
+    assert gpus.page.count(f"h1: device {WRONG_COUNTER}: the energy counter differs by +") == 1
 
     # What the driver cannot tell.
-    assert eight.page.count(f"energy: Not Supported (device {NO_COUNTER})") == 1
-    assert eight.page.count(f"utilization: Not Supported (device {NO_UTILIZATION})") == 1
-    assert_nothing_left(eight.hosts)
+    assert gpus.page.count(f"energy: Not Supported (device {NO_COUNTER})") == 1
+    assert gpus.page.count(f"utilization: Not Supported (device {NO_UTILIZATION})") == 1
+    assert_nothing_left(gpus.hosts)
 
 
 def test_an_engine_that_does_not_know_the_devices_is_reported_with_the_fix(gpus: ClusterToy) -> None:

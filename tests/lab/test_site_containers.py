@@ -11,6 +11,7 @@ import signal
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,27 +52,20 @@ def options(lab: Lab) -> list[str]:
     return [" ".join(lab.container_options(PYTHON))]
 
 
-def plan_of(toy: ClusterToy) -> dict[str, object]:
+def interpreter_of(toy: ClusterToy) -> Any:
     (plan,) = toy.toy.runs[-1].glob("*/round1/plan.json")
-    stored: dict[str, object] = json.loads(plan.read_text())
-    return stored
+    return json.loads(plan.read_text())["interpreter"]
 
 
-@pytest.fixture
-def ssh(cluster: ClusterToy, image: Path, lab: Lab) -> ClusterToy:
+@pytest.mark.usefixtures("image")
+def test_apptainer_on_two_hosts(cluster: ClusterToy, lab: Lab) -> None:
     install(cluster.hosts)
     cluster.settings(nodes="2x2", runtime="apptainer", image=IMAGE, container_opt=options(lab))
-    return cluster
-
-
-def test_apptainer_on_two_hosts(ssh: ClusterToy) -> None:
-    ssh.passed()
-    interpreter = plan_of(ssh)["interpreter"]
-    assert isinstance(interpreter, dict)
-    assert interpreter["image"] == IMAGE
-    log = next(ssh.toy.runs[-1].glob("*/round1/h2_noderank1/rank2.out.log")).read_text()
+    cluster.passed()
+    assert interpreter_of(cluster)["image"] == IMAGE
+    log = next(cluster.toy.runs[-1].glob("*/round1/h2_noderank1/rank2.out.log")).read_text()
     assert "FINISHED" in log
-    output = ssh.failed("--set=fault=import")
+    output = cluster.failed("--set=fault=import")
     assert "rank 3 on h2" in output
 
 
@@ -99,9 +93,7 @@ def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.M
 def test_containers_in_jobs(toy: SlurmToy, slurm: Slurm, runtime: str) -> None:
     toy.settings(runtime=runtime, nodes="2x2")
     toy.passed()
-    interpreter = plan_of(toy)["interpreter"]
-    assert isinstance(interpreter, dict)
-    assert interpreter["label"] == f"{runtime}: {IMAGE}"
+    assert interpreter_of(toy)["label"] == f"{runtime}: {IMAGE}"
     assert slurm.queue == []
 
 
