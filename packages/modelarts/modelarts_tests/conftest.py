@@ -73,12 +73,8 @@ def _toml(value: Any) -> str:
 
 
 @pytest.fixture
-def installed(install: Callable[[str], None]) -> None:
+def toy(pytester: pytest.Pytester, install: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> Toy:
     install("modelarts")
-
-
-@pytest.fixture
-def toy(pytester: pytest.Pytester, installed: None, monkeypatch: pytest.MonkeyPatch) -> Toy:
     move_in(pytester.path, monkeypatch)
     tree = Toy(pytester)
     tree.suite("alpha")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
+from flagperf_driver.ports import free_port
 from modelarts_tests import service
 from pytest_flagperf.hosts import HostError, HostLost, InvalidReply
 from pytest_flagperf_modelarts import names, obs
@@ -76,10 +77,7 @@ def test_the_project_is_found_by_the_region(modelarts: service.ModelArts) -> Non
 
 
 def test_refused_connections_and_unknown_hosts_are_one_sentence(modelarts: service.ModelArts) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    keys = Keys("a", "b")
+    port, keys = free_port(), Keys("a", "b")
     with pytest.raises(HostLost, match=f"ModelArts does not answer: http://127.0.0.1:{port}: Connection refused"):
         Rest("ModelArts", f"http://127.0.0.1:{port}", keys).get("/v2/x", {})
     conf = replace(settings(modelarts), obs_endpoint=f"http://127.0.0.1:{port}")
