@@ -1,6 +1,5 @@
 """flagperf compare over stored runs: tables, the noise that changes are judged by, the page, and the exit code."""
 
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -248,25 +247,6 @@ def test_one_run_alone_and_contradictory_options_are_refused(tmp_path: Path, cap
         flagperf("compare", run, run, "--threshold=much")
     assert ended.value.code == 2
     assert "expected a percentage" in capsys.readouterr().err
-
-
-def test_the_page_has_each_runs_figures_and_what_is_worse(tmp_path: Path, capsys: Capture) -> None:
-    old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99))
-    new = run_of(tmp_path / "new", rounds=faster(0.5, 0.505, 0.495))
-    out = output_of(capsys, "compare", old, new, "--html", tmp_path / "page" / "compared.html", code=1)
-    assert f"note: wrote the page {tmp_path / 'page' / 'compared.html'}" in out
-    page = (tmp_path / "page" / "compared.html").read_text()
-    assert "<p>1 of 1 case regressed</p>" in page
-    assert page.count("<strong>worse</strong>") == 3
-    for text in ("1,684 images/s", "842.1 images/s", "-50.0 %", "measured on the 3 and 3 rounds alone"):
-        assert text in page
-    assert set(re.findall(r"<figcaption>(Training loss|top1 and its target|Throughput, all cards)", page)) == {
-        "Training loss", "top1 and its target", "Throughput, all cards",
-    }  # fmt: skip
-    assert "https://" not in page.split("</style>", 1)[1].split("<script>", 1)[0]
-    curves = re.findall(r'<svg class="small apart".*?</svg>', page)
-    assert [curve.count("<polyline") for curve in curves] == [2, 2], "of both runs: of the metric and the throughput"
-    assert page.count('<div class="stacked">') == 2, "where the time of each run went"
 
 
 def test_a_page_of_runs_without_a_success_is_written(tmp_path: Path, capsys: Capture) -> None:

@@ -109,12 +109,14 @@ def test_runs_of_two_commits_are_compared_and_the_changed_code_is_noted(tmp_path
     assert sum(line.startswith("regression: ") for line in out.splitlines()) == 3
 
 
-def test_the_comment_has_the_verdict_the_table_and_the_figures(tmp_path: Path, capsys: Capture) -> None:
+def test_the_comment_and_the_page_have_the_verdict_and_the_figures(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99), model="toy", fingerprint=CODE)
     new = run_of(tmp_path / "new", rounds=faster(0.85, 0.84, 0.86), model="toy", fingerprint=CODE)
-    out = output_of(capsys, "compare", old, new, "--markdown", tmp_path / "made" / "comment.md", code=1)
+    comment, file = tmp_path / "made" / "comment.md", tmp_path / "page" / "compared.html"
+    out = output_of(capsys, "compare", old, new, "--markdown", comment, "--html", file, code=1)
     assert "note: wrote the comment" in out
-    text = (tmp_path / "made" / "comment.md").read_text()
+    assert f"note: wrote the page {file}" in out
+    text, page = comment.read_text(), file.read_text()
     first, title, _, head, rule, row, *rest = text.splitlines()
     assert first == "<!-- flagperf compare -->"
     assert title == "### ❌ flagperf: 1 of 1 case regressed: old → new"
@@ -124,6 +126,19 @@ def test_the_comment_has_the_verdict_the_table_and_the_figures(tmp_path: Path, c
     assert len({line.count("|") for line in (head, rule, row)}) == 1
     assert "15.0 % lower, a change counts from 5.0 % on" in "\n".join(rest)
     assert text.count("<details>") == text.count("</details>") == 1
+    assert page.count("<strong>worse</strong>") == 3
+    for words in (
+        "<p>1 of 1 case regressed</p>", "1,684 images/s", "1,432 images/s", "-15.0 %",
+        "measured on the 3 and 3 rounds alone",
+    ):  # fmt: skip
+        assert words in page
+    assert set(re.findall(r"<figcaption>(Training loss|top1 and its target|Throughput, all cards)", page)) == {
+        "Training loss", "top1 and its target", "Throughput, all cards",
+    }  # fmt: skip
+    assert "https://" not in page.split("</style>", 1)[1].split("<script>", 1)[0]
+    curves = re.findall(r'<svg class="small apart".*?</svg>', page)
+    assert [curve.count("<polyline") for curve in curves] == [2, 2], "of both runs: of the metric and the throughput"
+    assert page.count('<div class="stacked">') == 2, "where the time of each run went"
 
 
 def test_the_comment_has_the_reason_if_runs_are_not_compared(tmp_path: Path, capsys: Capture) -> None:
