@@ -163,14 +163,10 @@ def test_additions_are_deviations_but_do_not_make_rounds_incomparable(tmp_path: 
     )
     assert fingerprint_differences(old.fingerprint, new.fingerprint) == []
     assert "step create_optimizer the suite's own -> acme's own" in notes(old, new)
-    assert "package torch ==2.1 -> ==2.4" in notes(old, new)
-    assert "variable ACME_FAST set -> none" in notes(new, old)
     elsewhere = replace(new, fingerprint={**new.fingerprint, "config": "another", "vendor_code": "another"})
     other_notes = notes(old, elsewhere)
     assert "variable ACME_FAST none -> set" in other_notes
     assert not any(note.startswith("step") for note in other_notes), "already reported as a difference"
-    changed = {**new.fingerprint, "key": "k", "config": "another"}
-    assert fingerprint_differences(old.fingerprint, changed) == [f"config: {plain['config']} -> another"]
 
 
 def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The estimated memory of a rank: the program's figures, the table of --plan, and what goes wrong."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -128,12 +127,7 @@ def test_the_plan_lists_the_memory_of_each_shape(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_a_case_that_does_not_fit_is_named_before_it_runs(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, case="toy:pytorch:X9:1:1:1")
-    assert (
-        "about 24.0 GiB of tensors on each rank, at the loss; does not fit into the 19 GiB of X9"
-        in too_large([plan])[0]
-    )
+def test_a_case_that_may_fit_runs(tmp_path: Path) -> None:
     recomputed = plan_of(tmp_path, case="toy:pytorch:X9:1:1:1", settings=("checkpoint_activations=True",))
     assert too_large([recomputed]) == [], "18 of 19 GiB may fit"
     assert "18.0 GiB of tensors on each rank, at the loss; may not fit into" in describe(recomputed)
@@ -142,7 +136,6 @@ def test_a_case_that_does_not_fit_is_named_before_it_runs(tmp_path: Path) -> Non
 def test_a_shape_that_the_table_of_parallel_does_not_fit_says_why(tmp_path: Path) -> None:
     text = describe(plan_of(tmp_path, case="toy:pytorch:X9:1:4:1", settings=("parallel=shard=4",)))
     assert "1x2  shard 4 does not divide 2, the number of ranks" in text
-    assert re.search(r"^ +1x1 +16\.0 +8\.0 +24\.0 +no ", text, re.MULTILINE)
 
 
 def test_one_card_of_a_case_has_the_estimate_of_the_whole_model(tmp_path: Path) -> None:
@@ -150,7 +143,8 @@ def test_one_card_of_a_case_has_the_estimate_of_the_whole_model(tmp_path: Path) 
     assert plan.to_json()["memory"] == {"weights": 2**33, "activations": 8 * 2**30}
     assert one_card_plan(plan).memory["weights"] == 2**34
     assert too_large([plan]) == []
-    assert "toy:pytorch:X9:1:1:1: about 24.0 GiB of tensors" in too_large([one_card_plan(plan)])[0]
+    (sentence,) = too_large([one_card_plan(plan)])
+    assert "toy:pytorch:X9:1:1:1: about 24.0 GiB of tensors on each rank, at the loss; does not fit into" in sentence
     strong = plan_of(tmp_path, settings=("scaling=strong",))
     assert one_card_plan(strong).memory == {}, "the batch of both cards is not estimated"
 

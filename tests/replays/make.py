@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flagperf_driver import events
-from tests.helpers.recording import BATCH, CONFIG, LOCALHOST, START_MS, Entry, Json, Sampling, Training, write
+from tests.helpers.recording import BATCH, CONFIG, START_MS, Entry, Json, Sampling, Training, write
 
 GOLDEN = Path(__file__).resolve().parent / "golden"
 
@@ -259,8 +259,6 @@ REPLAYS = [
     mixture("experts", 1.6),
     mixture("collapsed_router", 3.9, ("experts",)),
     mixture("no_expert_load", None, ("experts",)),
-    # Its clock is an hour ahead, which was known before it started.
-    Replay("clock_skew", hosts=({**LOCALHOST, "clock_offset_s": 3600.0},), sampling=Sampling(devices=1, every_s=1.0)),
     unfinished(
         "no_data",
         fault=_fault("crash", 0, "rank 0 ended with exit code 1", NO_DATA),

@@ -13,7 +13,7 @@ from tests.helpers.results_help import recorded
 from tests.helpers.stored_runs import run_of
 
 PRINT = {"key": "a", "one_card_key": "o", "precision": "fp32", "config": "c1", "deviations": {}}
-RAN_ON = {"driver": "550.54", "kernel": "6.1", "chip": "X9", "os": "Linux 12"}
+RAN_ON = {"driver": "550.54", "kernel": "6.1", "chip": "X9", "os": "Linux 12", "variables": "none"}
 
 
 def outcome(ran_on: dict[str, Any] | None = None, **fingerprint: Any) -> Outcome:
@@ -23,9 +23,9 @@ def outcome(ran_on: dict[str, Any] | None = None, **fingerprint: Any) -> Outcome
 def test_rounds_are_like_unless_their_machines_differ_and_unknown_fields_do_not_count() -> None:
     assert outcome_differences(outcome(RAN_ON), outcome({**RAN_ON})) == []
     assert notes(outcome(RAN_ON), outcome({**RAN_ON})) == []
-    other = outcome({**RAN_ON, "driver": "560.35", "os": "Linux 13"})
+    other = outcome({**RAN_ON, "driver": "560.35", "os": "Linux 13", "variables": "MKL_A=1"})
     assert outcome_differences(outcome(RAN_ON), other) == ["driver: 550.54 -> 560.35"]
-    assert notes(outcome(RAN_ON), other) == ["os: Linux 12 -> Linux 13"]
+    assert notes(outcome(RAN_ON), other) == ["os: Linux 12 -> Linux 13", "variables: none -> MKL_A=1"]
     assert outcome_differences(outcome(), outcome(RAN_ON)) == []
     assert notes(outcome(), outcome(RAN_ON)) == ["the machine of the old run is unknown"]
     less = outcome({name: value for name, value in RAN_ON.items() if name != "kernel"})

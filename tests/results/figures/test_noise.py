@@ -91,6 +91,8 @@ def test_small_changes_count_for_nothing_and_fewer_rounds_are_less_sure() -> Non
     assert noise.odds(noise.compare([100.0], [98.0], same, direction="higher").chance or 0) == (
         "less than once in a million runs"
     )
+    assert (word([100.0], []), word([], [100.0])) == (MISSING, NO_OLD)
+    assert noise.compare([100.0], [90.0], direction="higher").chance is None, "of a lone round each"
     assert word([0.0], [0.0]) == WITHIN
     assert noise.compare([0.0], [2.0], direction="lower").word == CHANGED
     assert noise.measure([[0.0]] * 6).between is None
@@ -122,16 +124,6 @@ def of_two(old: Sequence[float], new: Sequence[float], like: Runs | None = None)
     return noise.compare(old, new, like or [], direction="higher", least=0.05)
 
 
-def test_two_runs_are_judged_by_their_rounds_where_no_like_runs_are_known() -> None:
-    judged = of_two([100.0, 101.0, 99.0], [90.0, 91.0, 89.0])
-    assert (judged.word, judged.error and judged.error.source) == (WORSE, noise.FROM_ROUNDS)
-    assert judged.needed == 0.05
-    noisy = of_two([90.0, 100.0, 110.0], [80.0, 90.0, 100.0])
-    assert noisy.word == WITHIN
-    assert noisy.needed is not None
-    assert noisy.needed > 0.3
-
-
 def test_of_few_rounds_a_side_chance_goes_far_and_honest_pairs_are_rarely_called_worse() -> None:
     """Student's distribution of two degrees: twice the standard error would be exceeded by one honest run in eleven."""
     few = of_two([100.0, 102.0], [100.0, 102.0]).error
@@ -145,12 +137,3 @@ def test_of_few_rounds_a_side_chance_goes_far_and_honest_pairs_are_rarely_called
     words = [noise.compare(old, new, direction="higher").word for old, new in pairs]
     assert words.count(WORSE) <= 2 * noise.CHANCE * len(words)
     assert words.count(BETTER) <= 2 * noise.CHANCE * len(words)
-
-
-def test_a_lone_round_each_is_judged_by_the_threshold_and_no_value_by_nothing() -> None:
-    judged = of_two([100.0], [90.0])
-    assert (judged.word, judged.error, judged.chance) == (WORSE, None, None)
-    assert of_two([100.0], [90.0], [[100.0], [80.0], [120.0], [90.0], [110.0]]).word == WITHIN
-    assert of_two([100.0], []).word == MISSING
-    assert of_two([], [100.0]).word == NO_OLD
-    assert of_two([0.0], [1.0]).word == CHANGED
