@@ -9,14 +9,11 @@ import hashlib
 import json
 import stat
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pytest_flagperf.engines.agents.collect import _archive
 from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
@@ -24,7 +21,7 @@ from pytest_flagperf.engines.agents.unpack import DEFAULT_LIMITS
 from pytest_flagperf.hosts import HostError, InvalidReply, Message
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
-from pytest_flagperf.hosts.replies import LONGEST_LINE, REPLIES, CheckedChannel, Maybe, check, check_reply
+from pytest_flagperf.hosts.replies import LONGEST_LINE, CheckedChannel, Maybe, check
 from pytest_flagperf.stored.round_dir import RoundRecord
 from pytest_flagperf.typed import Either
 from tests.helpers.rounds import Elsewhere, processes_of, run_tiny, tiny_plan
@@ -128,9 +125,12 @@ UNASKED = (
 
 
 @pytest.mark.parametrize("broken", [("over", replaced(ended_well=["0"]), "over.ended_well.0 is '0'"), UNASKED])
-def test_an_invalid_message_names_the_host(broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path) -> None:
+def test_an_invalid_message_names_the_host_and_the_next_round_runs(
+    broken: tuple[str, str, str], tmp_path: Path, short_tmpdir: Path
+) -> None:
     kind, change, sentence = broken
-    end = run_with(tmp_path, broken_host(tmp_path, kind, change))
+    host = broken_host(tmp_path, kind, change)
+    end = run_with(tmp_path, host)
     assert end.state == "failed"
     assert end.fault is not None
     assert (end.fault.kind, end.fault.host) == ("agent", "h2")
@@ -138,13 +138,7 @@ def test_an_invalid_message_names_the_host(broken: tuple[str, str, str], tmp_pat
     assert sentence in end.fault.sentence
     assert json.loads((tmp_path / "round1" / "round.json").read_text())["fault"]["sentence"] == end.fault.sentence
     assert processes_of(short_tmpdir) == []
-
-
-def test_the_round_after_a_broken_one_runs(tmp_path: Path) -> None:
-    """Also the control: without a changed message the same hosts pass."""
-    host = broken_host(tmp_path, "over", without("type"))
-    assert run_with(tmp_path, host).state == "failed"
-    (tmp_path / "rule.json").write_text(json.dumps(["nothing", ""]))
+    (tmp_path / "rule.json").write_text(json.dumps(["nothing", ""]))  # the control
     end = run_with(tmp_path, host, number=2)
     assert (end.state, end.fault, end.missing, end.warnings) == ("finished", None, (), ())
     assert "FINISHED" in (tmp_path / "round2" / "h2_noderank1" / "rank1.out.log").read_text()
@@ -252,32 +246,7 @@ def test_a_checkup_of_nonsense_is_a_finding_of_its_host(kind: str, change: str, 
     assert not [one for one in findings if one.fatal and one.host == "h1"]
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-ANY_JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
-
-
-@st.composite
-def replies(draw: st.DrawFn) -> Mapping[str, Any]:
-    kind = draw(st.sampled_from(sorted(REPLIES)) | ANY_JSON)
-    keys = REPLIES.get(kind, {}) if isinstance(kind, str) else {}
-    return {"type": kind, **{key.rstrip("?"): draw(ANY_JSON) for key in keys if draw(st.booleans())}}
-
-
 @pytest.mark.parametrize("kind", [Maybe(int), Either((bool, [str])), Either(({"error": str}, {"free": int}))])
 def test_a_value_of_none_of_several_kinds_is_reported(kind: Either) -> None:
     with pytest.raises(InvalidReply, match=r"h2 sent an invalid reply: fault\.rank is 1\.5; expected "):
         check("h2", {"rank": 1.5}, {"rank": kind}, "fault")
-
-
-@pytest.mark.slow
-@settings(max_examples=300, deadline=None)
-@given(replies())
-def test_any_reply_is_valid_or_reported(reply: Mapping[str, Any]) -> None:
-    with suppress(InvalidReply):
-        check_reply("h2", reply)
-        return
-    with pytest.raises(InvalidReply) as invalid:
-        check_reply("h2", reply)
-    assert str(invalid.value).startswith("h2 sent an invalid reply: ")
-    assert str(invalid.value).isprintable()
-    assert len(str(invalid.value)) < 1000
