@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
 
 pytestmark = pytest.mark.slow
-MANY = 60
-"""Enough for more failed cases than a page opens."""
 CASES = "main.flagperf details.case"
 ROWS = "#flagperf-cases tbody tr"
 FILTER = ".filter-cases"
@@ -131,15 +129,6 @@ def test_a_page_of_cases(
         assert seen.problems() == []
 
 
-@pytest.mark.parametrize("cases", [1, 12])
-def test_a_phone_shows_a_table(browser: Browser, page_of: Callable[[int], Path], pictures: Path, cases: int) -> None:
-    with shown(browser, page_of(cases), 390) as seen:
-        seen.page.locator(".headline + details > summary").click()
-        box = seen.page.locator("#machine .wide")
-        box.screenshot(path=pictures / named(["machine", cases, 390]))
-        assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
-
-
 @LIGHT_AND_DARK
 def test_the_report_of_pytest_itself(browser: Browser, page_of_tests: Path, pictures: Path, dark: bool) -> None:
     """The report of a real run with passed and failed tests, and a test that is not of flagperf."""
@@ -184,33 +173,6 @@ def test_what_pytest_html_does_by_itself_still_works(browser: Browser, page_of_t
         assert seen.page.locator("details.tests[open]").count() == 0, "each test is in the section of its case"
 
 
-def test_a_sweep_has_a_table_and_charts(browser: Browser, tmp_path: Path, pictures: Path) -> None:
-    place: Any = SimpleNamespace(path=tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        move_in(place.path, patch)
-        toy = Toy(place)
-        toy.suite("alpha")
-        going = toy.start("suites", "--nodes=1x1", "--each=learning_rate=0.05,0.04,0.01")
-        assert going.wait() == pytest.ExitCode.TESTS_FAILED, going.text
-    for width in (PHONE, DESK):
-        with shown(browser, toy.runs[-1] / "report.html", width, dark=width == PHONE) as seen:
-            scroll_through(seen)
-            seen.picture(pictures / named(["sweep", width]))
-            assert seen.problems() == []
-            assert seen.page.locator("#sweeps ~ .wide tr.deviates").count() == 1
-            assert seen.page.locator("#sweeps ~ .charts figure.chart canvas").count() == 2
-
-
-def test_a_case_of_many_is_found_and_opened(browser: Browser, page_of: Callable[[int], Path]) -> None:
-    with shown(browser, page_of(MANY)) as seen:
-        assert seen.page.locator(f"{CASES}[open]").count() == 20
-        seen.page.locator(f"{FILTER} input").first.fill("h200 2:8 glm passed")
-        assert 0 < len(rows(seen)) < 10
-        follow(seen, seen.page.locator(f"{ROWS}:not([hidden]) a").first)
-        scroll_through(seen)
-        assert all(seen.painted(f"{CASES}:not([hidden])[open] {CANVAS}"))
-
-
 @pytest.fixture
 def dozen(browser: Browser, page_of: Callable[[int], Path]) -> Iterator[Shown]:
     """A page of twelve cases, which must have no problems at the end."""
@@ -219,20 +181,20 @@ def dozen(browser: Browser, page_of: Callable[[int], Path]) -> Iterator[Shown]:
         assert seen.problems() == []
 
 
-def picture_of(seen: Shown, canvas: int = 0) -> str:
-    data: str = seen.page.locator(f"{CASES}[open] {CANVAS}").nth(canvas).evaluate("canvas => canvas.toDataURL()")
+def picture_of(seen: Shown) -> str:
+    data: str = seen.page.locator(f"{CASES}[open] {CANVAS}").first.evaluate("canvas => canvas.toDataURL()")
     return data
 
 
-def changed(seen: Shown, before: str, canvas: int = 0) -> bool:
+def changed(seen: Shown, before: str) -> bool:
     for _ in range(50):
-        if picture_of(seen, canvas) != before:
+        if picture_of(seen) != before:
             return True
         seen.page.wait_for_timeout(20)
     return False
 
 
-def test_a_click_on_the_name_of_a_line_hides_and_shows_it_and_charts_share_the_cursor(dozen: Shown) -> None:
+def test_a_click_hides_and_shows_a_line_a_drag_zooms_and_charts_share_the_cursor(dozen: Shown) -> None:
     open_one(dozen)
     figure = dozen.page.locator(f"{CASES}[open] figure.chart").first
     whole = picture_of(dozen)
@@ -243,8 +205,15 @@ def test_a_click_on_the_name_of_a_line_hides_and_shows_it_and_charts_share_the_c
     name.click()
     assert changed(dozen, without)
     # The cursor over a chart is shown in all charts with the same axis.
-    dozen.page.locator(f"{CASES}[open] figure.chart .u-over").first.hover()
+    over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over").first
+    over.hover()
     assert dozen.page.locator(f"{CASES}[open] figure.chart .u-cursor-x:not(.u-off)").count() >= 2
+    whole = picture_of(dozen)
+    over.drag_to(over, source_position={"x": 50, "y": 20}, target_position={"x": 150, "y": 20})
+    assert changed(dozen, whole)
+    zoomed = picture_of(dozen)
+    over.dblclick()
+    assert changed(dozen, zoomed)
 
 
 def test_a_line_has_the_same_colour_in_all_charts(browser: Browser, tmp_path: Path) -> None:
@@ -263,26 +232,6 @@ def test_a_line_has_the_same_colour_in_all_charts(browser: Browser, tmp_path: Pa
     named = [each for each in found if each[0].startswith("device")]
     assert [name for name, _ in named] == [f"device {number}" for number in (0, 2, 3, 0, 1, 2, 3)]
     assert len({(name, colour) for name, colour in named}) == len({colour for _, colour in named}) == 4
-
-
-def test_a_drag_over_a_chart_zooms_and_a_double_click_zooms_out(dozen: Shown) -> None:
-    open_one(dozen)
-    over = dozen.page.locator(f"{CASES}[open] figure.chart .u-over").first
-    over.scroll_into_view_if_needed()
-    whole, box = picture_of(dozen), over.bounding_box()
-    assert box
-    middle = box["y"] + box["height"] / 2
-    dozen.page.mouse.move(box["x"] + box["width"] * 0.3, middle)
-    dozen.page.mouse.down()
-    dozen.page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=5)
-    dozen.page.mouse.up()
-    assert changed(dozen, whole)
-    zoomed = picture_of(dozen)
-    over.dblclick()
-    assert changed(dozen, zoomed)
-    dozen.page.mouse.move(0, 0)
-    dozen.page.wait_for_timeout(100)
-    assert picture_of(dozen) == whole
 
 
 def rows(seen: Shown) -> list[str]:
