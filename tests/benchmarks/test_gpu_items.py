@@ -34,7 +34,6 @@ from benchmarks.items import (
 from benchmarks.section import REPO
 from pytest_flagperf import stored
 from pytest_flagperf.catalog import Catalog, Goal
-from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.stored import FormatError
 from tests.helpers.processes import running
 from tests.helpers.sampling import gpus
@@ -166,10 +165,6 @@ def test_an_item_of_the_machine_has_the_figures_that_its_suite_declares(tmp_path
         gpu_items.measured(tmp_path / "other")
 
 
-def test_the_kept_figures_are_figures_of_a_round() -> None:
-    assert set(gpu_items.KEPT) <= FIGURES.keys()
-
-
 def test_convergence_has_the_time_of_each_model(tmp_path: Path) -> None:
     write_run(tmp_path, stored_case("bert"), stored_case("cpm", ok=False), stored_case("glm"))
     assert list(gpu_items.convergence(tmp_path).figures) == ["bert time_to_target", "glm time_to_target"]
@@ -225,40 +220,29 @@ def test_a_result_that_was_changed_is_not_published(
 
 
 FASTER = "  2.40 times as fast (quartiles 2 to 3)\n  difference after 9 steps: {} of the largest weight\n"
-READERS = "pillow 70 images/s, pixels differ by 0.000\ntorchvision 900 images/s, pixels differ by {}\n"
-ONE_CALL = "one call: 50000 tokens/s, MFU 40.0%, 60.0 GiB\n"
+READERS = "pillow 70 images/s, pixels differ by 0.000\n"
 
 
 @pytest.mark.parametrize(
-    ("read", "output", "figures"),
+    ("read", "output", "problem"),
     [
-        (gpu_items.optimizers, FASTER.format("1.0e-06"), {"own step": 2.4, "difference": 1e-6}),
         (gpu_items.optimizers, FASTER.format("2.0e-02"), "expected a difference"),
         (gpu_items.optimizers, FASTER.format("nan"), "expected a difference"),
+        (gpu_items.readers, READERS, "at least 2 readers"),
         (
             gpu_items.readers,
-            READERS.format("1.383") + "dali: not measured: why\n",
-            {"pillow": 70, "pillow's difference": 0, "torchvision": 900, "torchvision's difference": 1.383},
+            f"{READERS}torchvision 900 images/s, pixels differ by 40.1\n",
+            r"torchvision: expected a difference of at most 4\.0, got 40\.1",
         ),
-        (gpu_items.readers, READERS.format("40.1"), r"torchvision: expected a difference of at most 4\.0, got 40\.1"),
-        (gpu_items.readers, READERS.partition("torch")[0], "at least 2 readers"),
-        (
-            gpu_items.mixture,
-            ONE_CALL + "loop: 9000 tokens/s, 60.1 GiB\n",
-            {"one call": 50000, "one call, mfu": 0.4, "loop": 9000},
-        ),
-        (gpu_items.mixture, ONE_CALL, "of one call and of the loop"),
+        (gpu_items.mixture, "one call: 50000 tokens/s, MFU 40.0%, 60.0 GiB\n", "of one call and of the loop"),
     ],
 )
-def test_the_figures_of_a_program_are_read_from_what_it_prints(
-    tmp_path: Path, read: Callable[[Path], Measured], output: str, figures: dict[str, float] | str
+def test_a_program_that_prints_too_little_or_too_large_a_difference_has_failed(
+    tmp_path: Path, read: Callable[[Path], Measured], output: str, problem: str
 ) -> None:
     (tmp_path / "output.log").write_text(output)
-    if isinstance(figures, str):
-        with pytest.raises(ValueError, match=figures):
-            read(tmp_path)
-    else:
-        assert {name: figure.value for name, figure in read(tmp_path).figures.items()} == figures
+    with pytest.raises(ValueError, match=problem):
+        read(tmp_path)
 
 
 @pytest.mark.slow
@@ -288,17 +272,6 @@ def test_a_program_runs_and_its_figures_are_read(
     with (tmp_path / "output.log").open("w") as output:
         subprocess.run([python, program, *words.split()], cwd=REPO, env=environment, stdout=output, check=True)
     assert len(read(tmp_path).figures) > 1
-
-
-def test_the_goal_of_several_devices_is_that_of_one_for_each() -> None:
-    items = {item.name: item for item in gpu_items.make_items(target(devices=8), Path("out"))}
-    assert not [name for name, item in items.items() if item.skip]
-    eight = items["llama31_8b-bf16-compiled"]
-    of_one = Catalog.scan([REPO]).suite("llama31_8b", "pytorch").goal
-    assert "--nodes=1x8" in eight.command
-    assert eight.goal
-    assert of_one
-    assert eight.goal.rate == 8 * of_one.rate, "p_core is the rate of all devices"
 
 
 def output_of(command: list[str], environment: dict[str, str]) -> str:

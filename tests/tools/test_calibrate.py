@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_flagperf.catalog import Catalog, CatalogError
-from pytest_flagperf.commands import tree
+from pytest_flagperf.catalog import CatalogError
 from pytest_flagperf.kinds.training import verdicts as training_verdicts
 from pytest_flagperf.kinds.training.verdicts import converges, reference
 from pytest_flagperf.results.measured.measure import measure
@@ -240,24 +239,6 @@ def test_a_further_target_may_guard_what_the_untrained_model_has(root: Path, cap
     assert "target of codes: 0.2 (kept); possible from any value (" in calibrate(capsys, run)
     file.write_text(file.read_text().replace("codes = 0.2", "codes = 0.9"))
     assert "(was 0.9)" in calibrate(capsys, run), "the control: the trained models do not keep as much"
-
-
-def test_an_installed_package_is_not_written(root: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalog = Catalog.scan([root], {root.resolve(): "maker 1.2"})
-    run = full_run(root / "run1")
-    with monkeypatch.context() as patch:
-        patch.setattr(tree, "catalog", lambda: catalog)
-        assert "toy:pytorch is part of the installed maker 1.2; run this" in calibrate(capsys, run, code=2)
-    calibrate(capsys, run)  # the control
-
-
-def test_no_file_changes_if_one_cannot_be_written(root: Path, capsys: Capture) -> None:
-    before = contents(root)
-    run = full_run(root / "run1", lambda seed, nproc: ends(seed, nproc) - 0.35)
-    (root / FILES[2]).parent.write_text("a file where the folder should be")
-    calibrate(capsys, run, code=2)
-    assert contents(root) == before
-    assert not [*root.glob("suites/toy/pytorch/.*")]
 
 
 def test_of_the_reference_scale_only_the_curves_are_written(root: Path, capsys: Capture) -> None:
