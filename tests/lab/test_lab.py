@@ -6,32 +6,24 @@ from pathlib import Path
 
 from tests.helpers.processes import running
 from tests.helpers.waiting import until
-from tests.lab.lab import Lab, LabHost
+from tests.lab.lab import Lab
 from tests.lab.place import Place, traces
 
 REPO = Path(__file__).resolve().parents[2]
 
 
-def over_ssh(host: LabHost, *command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(host.ssh(*command), capture_output=True, text=True, timeout=20)
-
-
-def output_of(host: LabHost, *command: str) -> str:
-    done = over_ssh(host, *command)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 def test_a_worn_host_comes_back_as_new(lab: Lab) -> None:
+    def have_file() -> list[bool]:
+        return [(host.root / "root/file").exists() for host in (one, two)]
+
     one, two = lab.hosts(2)
-    output_of(one, "touch /root/file")
-    output_of(two, "touch /root/file")
+    for host in (one, two):
+        host.run(["touch", "/root/file"])
     one.link(False)
     assert lab.hosts(2) == [one, two]
-    assert over_ssh(one, "ls /root/file").returncode == 2
-    assert output_of(two, "ls /root/file") == "/root/file"
+    assert have_file() == [False, True]
     lab.hosts(2, fresh=True)
-    assert over_ssh(two, "ls /root/file").returncode == 2
+    assert have_file() == [False, False]
 
 
 # A lab of another process: one host is frozen, and a program uses its Slurm.
@@ -57,14 +49,14 @@ def left(place: Place) -> list[str]:
 
 
 def test_two_labs_stand_beside_each_other_and_one_goes_alone(lab: Lab) -> None:
-    mine = lab.hosts(2)
+    mine, _ = lab.hosts(2)
     with Lab() as other:
-        theirs = other.hosts(2)
+        theirs, _ = other.hosts(2)
         assert other.subnet != lab.subnet
-        assert output_of(theirs[0], "ssh h2 hostname") == output_of(mine[0], "ssh h2 hostname") == "h2"
+        assert [host.run(["ssh", "h2", "hostname"]).stdout for host in (theirs, mine)] == ["h2\n"] * 2
         assert traces(other.place) != []
     until(lambda: not left(other.place), "the end of the other lab")
-    assert output_of(mine[1], "hostname") == "h2"
+    assert mine.run(["ssh", "h2", "hostname"]).stdout == "h2\n"
 
 
 def test_nothing_is_left_of_a_lab_whose_owner_was_killed(lab: Lab) -> None:

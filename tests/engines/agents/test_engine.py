@@ -143,10 +143,12 @@ def test_the_image_of_a_vendors_files_is_ours(tmp_path: Path) -> None:
     assert engine.image_is_ours
 
 
-def test_no_image_is_built_that_the_user_sets_or_no_container_needs(tmp_path: Path) -> None:
+def test_no_image_is_built_that_the_user_sets_or_no_container_needs_and_a_missing_one_is_named(tmp_path: Path) -> None:
     requirements = required_engine(tmp_path, image="somebody/torch:2")
     assert requirements == EngineRequirements("somebody/torch:2", socket="/var/run/docker.sock")
     assert required_engine(tmp_path, "venv") is None
+    with pytest.raises(Problems, match=r"case toy:pytorch:X9:1:8:1: no image for pytorch: .*--image"):
+        required_engine(tmp_path)
 
 
 def test_the_source_of_the_image_is_recorded(tmp_path: Path) -> None:

@@ -111,20 +111,15 @@ def at_step(action: str, rank: int = 1) -> str:
 
 def test_the_failed_rank_is_named_and_not_the_rank_that_reports_it(tmp_path: Path) -> None:
     both = (
-        "def is_dead(pid):\n"
-        "    try:\n"
-        "        with open(f'/proc/{pid}/stat') as file: return file.read().rpartition(')')[2].split()[0] in 'ZX'\n"
-        "    except FileNotFoundError:\n"
-        "        return True\n"
+        "import fcntl\n"
         "def fault(rank, step):\n"
         "    if (rank, step) == (1, 2):\n"
-        "        with open('pid', 'w') as file: file.write(str(os.getpid()))\n"
-        "        os.rename('pid', 'dying')\n"
+        "        fcntl.flock(lock := open('lock', 'w'), fcntl.LOCK_EX)\n"
+        "        os.rename('lock', 'dying')\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
         "    if (rank, step) == (0, 2):\n"
         "        while not os.path.exists('dying'): time.sleep(0.01)\n"
-        "        with open('dying') as file: pid = int(file.read())\n"
-        "        while not is_dead(pid): time.sleep(0.01)\n"
+        "        fcntl.flock(open('dying'), fcntl.LOCK_EX)  # until the end of the other one\n"
         "        raise ConnectionError('my neighbour is gone')\n"
     )
     end = run_tiny(tmp_path, tiny_plan(config={"max_steps": 100_000}), both)
