@@ -30,12 +30,6 @@ def test_the_users_file_excuses_a_verdict_or_a_pattern_of_them(tmp_path: Path) -
     assert (settings.expected, settings.expected_in) == ((one,), str(tmp_path / "flagperf.toml"))
 
 
-def test_a_vendor_states_a_problem_of_some_cases(tmp_path: Path) -> None:
-    write_vendor(tmp_path, toml=VENDOR_TOML + '\n[[known_problem]]\ncase = "glm:*"\ntext = "one link is slow"\n')
-    (one,) = Catalog.scan([tmp_path]).vendor("acme").toml.known_problem
-    assert (one.text, one.is_about(CASE), one.is_about("bert:pytorch:A100:1:8:3")) == ("one link is slow", True, False)
-
-
 @pytest.mark.parametrize(
     ("lines", "message"),
     [('case = "glm"\ntext = "x"', "case = 'glm': expected model:"), ('case = "*"\ntext = " "', "text is empty")],

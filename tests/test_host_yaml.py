@@ -112,11 +112,3 @@ def test_each_case_of_flagperf_is_a_figure_of_a_suite(name: str) -> None:
 )
 def test_an_invalid_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
     assert problems(tmp_path, text)[0].startswith(message)
-
-
-def test_an_unknown_name_is_noted(tmp_path: Path) -> None:
-    assert (
-        conf(tmp_path, CASES + "VENDER: a\n")
-        .without_effect[-1]
-        .endswith("host.yaml:5: VENDER is not a setting of host.yaml and has no effect; did you mean VENDOR?")
-    )

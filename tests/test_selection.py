@@ -185,15 +185,8 @@ def test_the_data_directory_has_its_source(tmp_path: Path) -> None:
     assert data(f'{acme}\ndata-dir = "d"', nodes="1x8") == (f"{tmp_path}/d", "flagperf.toml")
     assert data(FILE) == (f"{tmp_path}/data", "flagperf.toml")
     assert data(acme, CONF) == (f"{tmp_path}/data", "test_conf.py:3")
-    assert data(acme, case=[f"{CASE}=d"]) == ("/started/d", f"--case {CASE}=DIR")
-
-
-def test_the_command_lines_data_override_all_but_its_own_cases(tmp_path: Path) -> None:
-    ours = ("/started/d", "--data-dir")
-    assert data_by_case(chosen(tmp_path, FILE, data_dir="d")) == {CASE: ours}
-    assert data_by_case(chosen(tmp_path, 'vendor = "acme"', CONF, data_dir="d")) == {CASE: ours}
-    selection = chosen(tmp_path, FILE, case=[f"{CASE}=e", "toy:pytorch:X9:1:1:1"], data_dir="d")
-    assert [one[0] for one in data_by_case(selection).values()] == ["/started/d", "/started/e"]
+    assert data(acme, case=[f"{CASE}=d"], data_dir="e") == ("/started/d", f"--case {CASE}=DIR")
+    assert data(FILE, data_dir="d") == data(acme, CONF, data_dir="d") == ("/started/d", "--data-dir")
 
 
 @pytest.mark.parametrize("given", [{"case": [f"{CASE}=/data/toy"]}, {"data_dir": "/data/toy"}], ids=["case", "all"])

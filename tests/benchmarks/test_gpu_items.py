@@ -410,27 +410,6 @@ def test_failed_items_run_again_after_those_that_no_call_has_tried(tmp_path: Pat
     assert gpu.plan_text(items, 100, stored_results(items, tmp_path)).splitlines()[2:] == ["done: fails", "done: new"]
 
 
-def test_a_continued_item_took_the_time_of_all_its_calls(tmp_path: Path) -> None:
-    write = "import pathlib, sys; p = pathlib.Path(sys.argv[1]) / 'run1'; p.mkdir(exist_ok=True); "
-    write += "(p / 'options.json').touch(); sys.exit(not any('--resume' in word for word in sys.argv))"
-    words, folder = [sys.executable, "-c", write, str(tmp_path / "one")], tmp_path / "one"
-    (folder / "run1").mkdir(parents=True)
-    (folder / "run1/options.json").touch()
-    one = Item("one", words, 1, 60)
-    stored.write(folder / "result.json", one.result(STOPPED, took_s=1000.0))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchmarks.items.PYTEST", tuple(words[:3]))
-        (result,) = run_items([one], Slice(100), tmp_path)
-        assert result.status == PASSED
-        assert result.took_s is not None
-        assert result.took_s > 1000
-        stored.write(folder / "result.json", one.result(FAILED, took_s=1000.0))
-        (result,) = run_items([one], Slice(100), tmp_path)
-    assert result.status == FAILED, "a failed run begins anew"
-    assert result.took_s is not None
-    assert result.took_s < 1000
-
-
 def test_the_last_durations_replace_the_guesses(tmp_path: Path) -> None:
     last, new = tmp_path / "H200-1", tmp_path / "H200-2"
     run_items([Item("one", ["echo", last.name], 50, 60), Item("two", ["false"], 50, 60)], Slice(100), last)

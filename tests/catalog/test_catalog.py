@@ -76,15 +76,6 @@ def test_a_chips_name_may_contain_an_x_and_digits(tmp_path: Path) -> None:
     assert set(configs) == {("A1x2", Shape(1, 8)), ("X9", Shape(1, 8))}
 
 
-def test_a_case_needs_a_config_at_the_reference_scale_only(tmp_path: Path) -> None:
-    catalog = tree(tmp_path)
-    config = catalog.find(Case.parse("toy:pytorch_2.0:X9:1:8:3"), "acme", "reference")
-    assert config == tmp_path / "vendors/acme/toy-pytorch/config/config_X9x1x8.py"
-    assert catalog.find(Case.parse("toy:pytorch:X9:4:2:1"), "acme", "small") is None
-    with pytest.raises(CatalogError, match=r"no config_X9x4x2\.py"):
-        catalog.find(Case.parse("toy:pytorch:X9:4:2:1"), "acme", "reference")
-
-
 def test_a_missing_name_is_reported_with_the_available_names(tmp_path: Path) -> None:
     write_config(tmp_path, name="config_X9x2x8.py")
     catalog = tree(tmp_path)
@@ -229,12 +220,6 @@ def test_a_measurement_has_the_chips_peaks_and_needs_no_config_at_the_reference_
     assert plan.case_json(1, "/code")["peaks"]["memory_gb_s"] == 100e9
     with pytest.raises(CatalogError, match="toy:pytorch needs at least 2 processes; the shape 1x1 has 1"):
         catalog.find(Case.parse("toy:pytorch:X9:1:1:1"), "acme", "reference")
-
-
-def test_a_scale_may_have_further_targets(tmp_path: Path) -> None:
-    write_suite(tmp_path, toml=f"{SUITE_TOML}also = {{ top5 = 0.99 }}\n")
-    scales = Catalog.scan([tmp_path]).suite("toy", "pytorch").scales
-    assert [(scale.target.value, scale.target.also) for scale in scales.values()] == [(0.75, {}), (0.9, {"top5": 0.99})]
 
 
 def test_no_file_is_read_before_its_first_use(tmp_path: Path) -> None:

@@ -142,15 +142,6 @@ def test_the_harness_sets_the_cases_own_keys_and_no_value_is_shared(tmp_path: Pa
     json.dumps(config)
 
 
-def test_deviations_are_the_values_that_differ_from_the_suites(tmp_path: Path) -> None:
-    deviations = resolved(tmp_path, "width = 64\nratio = 0.75\n", ("flag=True",)).deviations
-    assert [(deviation.key, deviation.value, deviation.reference, deviation.line) for deviation in deviations] == [
-        ("ratio", 0.75, 0.5, 2),
-        ("flag", True, False, 0),
-    ]
-    assert resolved(tmp_path / "small", scale="small").deviations == ()
-
-
 def test_settings_are_literals_or_strings() -> None:
     given = parse_settings(["a=1", "b=[1, 2]", "c=hello", "d=None", "e=x=y", "f="])
     assert {key: value.value for key, value in given.items()} == {

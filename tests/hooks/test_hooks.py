@@ -35,13 +35,6 @@ def problems() -> list[str]:
     return caught.value.problems
 
 
-def test_plugins_are_sorted_by_name_and_have_their_package(site: Site) -> None:
-    assert hooks.installed_plugins() == ()
-    site.install(ROOTS, "made_a", "zeta")
-    site.install(ROOTS, "made_b", "alpha", "3")
-    assert hooks.installed_plugins() == (hooks.Plugin("alpha", "made_b", "3"), hooks.Plugin("zeta", "made_a", "1.2"))
-
-
 @pytest.mark.parametrize(
     ("code", "message"),
     [

@@ -165,17 +165,6 @@ def test_live_progress_takes_such_records(bodies: list[dict[str, Any]], config: 
             assert progress_line(tracker.take(one.event, one.value, one.time_ms))
 
 
-def test_live_progress_ignores_counts_that_no_training_reaches() -> None:
-    start = RoundProgress(case="alpha:plain:CPU:1:1:1", round=1)
-    tracker = Tracker(start, {"max_steps": 100, "max_samples": HUGE}, 1_700_000_000_000)
-    tracker.take(events.TRAIN_START, {}, 1_700_000_001_000)
-    for count in (HUGE, -HUGE, -1, True, "7"):
-        now = tracker.take(events.STEP_END, {"step": count, "samples": count, "loss": HUGE}, 1_700_000_002_000)
-        assert (now.step, now.loss, now.time_left_s) == (0, math.inf, None)
-    control = tracker.take(events.STEP_END, {"step": 50, "samples": 9}, 1_700_000_012_000)
-    assert control.time_left_s == 10.0
-
-
 @pytest.mark.parametrize("levels", [perflog.MAX_DEPTH + 1, 900])
 @pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
 def test_a_record_nested_too_deeply_to_be_written_again_is_skipped(levels: int, loads: perflog.Loads | None) -> None:

@@ -16,9 +16,8 @@ from pytest_flagperf.running import judging
 from pytest_flagperf.running.run import check_baseline
 from pytest_flagperf.settings import SettingsError, read_settings
 from tests.helpers.plugin_packages import Site
-from tests.helpers.recording import Training
 from tests.helpers.results_help import edit_json
-from tests.helpers.stored_runs import add_case, faster, finish, run_of, trained
+from tests.helpers.stored_runs import add_case, faster, finish, run_of
 from tests.helpers.trees import set_options, tree, write
 
 SOURCE = ExpectedInFile(Expected("*", "efficiency", "one bus"), "flagperf.toml")
@@ -26,18 +25,6 @@ SOURCE = ExpectedInFile(Expected("*", "efficiency", "one bus"), "flagperf.toml")
 
 def verdict(name: str, *, ok: bool) -> Verdict:
     return Verdict(name, ok, "got", "expected", f"{name} is {'fine' if ok else 'bad'}")
-
-
-def test_a_stored_run_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rounds = (Training("", round=turn, rounds=2, step_s=step_s) for turn, step_s in enumerate((0.02, 0.0198), 1))
-    run = trained(tmp_path / "reports" / "run1", *rounds)
-    folder = tmp_path / "baselines"
-    assert main(["accept", str(run), f"--baselines={folder}", "--note=first"]) == 0
-    path = folder / "toy_pytorch_CPU_1_1.json"
-    assert str(path) in capsys.readouterr().out
-    read = baselines.read(path)
-    assert (read.accepted.run, read.accepted.note) == ("run1", "first")
-    assert all(one.ok for one in baselines.judge(store.load_run(run).cases[0].outcomes, read))
 
 
 def test_a_failed_case_is_refused_with_a_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
