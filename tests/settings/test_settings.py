@@ -47,14 +47,6 @@ def test_all_problems_of_a_file_are_reported_at_once_with_the_allowed_values(tmp
     assert "set = 'a=1': expected a list of strings" in text
 
 
-def test_zero_rounds_and_a_broken_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"repeat = 0 \(command line\): expected at least 1"):
-        read_settings({"repeat": 0}, tmp_path)
-    (tmp_path / "flagperf.toml").write_text("vendor = \n")
-    with pytest.raises(SettingsError, match=r"flagperf\.toml: not a TOML file"):
-        read_settings({}, tmp_path)
-
-
 @pytest.mark.parametrize(
     "given", ["--lease=host", "--clear-caches", "--no-clear-caches", "--pip-source=https://u:p@h/simple"]
 )
@@ -101,27 +93,6 @@ def test_paths_are_relative_to_file_or_folder_and_not_empty(tmp_path: Path, monk
         read_settings({"data_dir": ""}, tmp_path)
 
 
-def test_the_folder_of_wheels_must_exist(tmp_path: Path) -> None:
-    set_options(tmp_path, wheels="wheels")
-    with pytest.raises(SettingsError, match=rf"wheels = {tmp_path}/wheels \({tmp_path}/flagperf.toml\): no such"):
-        read_settings({}, tmp_path)
-    (tmp_path / "wheels").mkdir()
-    assert read_settings({}, tmp_path).wheels == f"{tmp_path}/wheels"
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ('[price]\nper_hour = { X9 = -1 }\ncurrency = "EUR"', r"price.per_hour.X9 is -1; expected a number from 0"),
-        ('[price]\nper_hour = { X9 = 2 }\ncurrency = " "', r"price.currency is .*; expected a text such as EUR"),
-    ],
-)
-def test_a_table_of_prices_has_a_currency_and_amounts(tmp_path: Path, table: str, message: str) -> None:
-    (tmp_path / "flagperf.toml").write_text(table)
-    with pytest.raises(SettingsError, match=message):
-        read_settings({}, tmp_path)
-
-
 def suite(root: Path) -> None:
     folder = root / "suites" / "toy" / "plain"
     folder.mkdir(parents=True)
@@ -131,6 +102,16 @@ def suite(root: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("vendor = \n", r"flagperf\.toml: not a TOML file"),
+        ('vendor = "\udcff"\n', r"flagperf\.toml: not a TOML file: not UTF-8"),
+        ("repeat = 0", r"repeat = 0 \(/.*/flagperf\.toml\): expected at least 1"),
+        ("sample = 0.001", "sample"),
+        ("sample = nan", "sample"),
+        ("lease-time = -1", "lease-time"),
+        ("cluster = 3", "cluster"),
+        ('wheels = "wheels"', r"wheels = /.*/tree/wheels \(/.*/flagperf\.toml\): no such"),
+        ('[price]\nper_hour = { X9 = -1 }\ncurrency = "EUR"', r"price.per_hour.X9 is -1; expected a number from 0"),
+        ('[price]\nper_hour = { X9 = 2 }\ncurrency = " "', r"price.currency is .*; expected a text such as EUR"),
         ("roots = []", r"flagperf\.toml: roots = \[\]: expected a list with at least one folder"),
         ('roots = "."', r"flagperf\.toml: roots = '\.': expected a list"),
         ('roots = [".", "nope"]', r"flagperf\.toml: roots: /.*/nope: no such folder"),
@@ -138,9 +119,9 @@ def suite(root: Path) -> None:
         ('roots = ["suites"]', r"roots: /.*/suites: expected the folder above vendors/ or suites/: /.*/tree$"),
     ],
 )
-def test_roots_must_exist_and_contain_suites_or_vendors(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
     suite(tmp_path / "tree")
-    (tmp_path / "tree" / "flagperf.toml").write_text(text)
+    (tmp_path / "tree" / "flagperf.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(SettingsError, match=message):
         read_settings({}, tmp_path / "tree")
 
@@ -180,16 +161,16 @@ def test_an_invalid_root_of_the_command_line_is_reported(tmp_path: Path, given: 
         read_settings({"roots": [given]}, tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["flagperf.toml", "pyproject.toml"])
-def test_a_file_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b'# flagperf\nvendor = "\xff"\n')
-    with pytest.raises(SettingsError, match=rf"{name}: not a TOML file: not UTF-8"):
-        read_settings({}, tmp_path)
-
-
-def test_our_part_of_pyproject_must_be_a_table(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool]\nflagperf = "x"\n')
-    with pytest.raises(SettingsError, match=r"tool\.flagperf: expected a table, \[tool\.flagperf\], got a string"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'# flagperf\nvendor = "\xff"\n', r"pyproject\.toml: not a TOML file: not UTF-8"),
+        (b'[tool]\nflagperf = "x"\n', r"tool\.flagperf: expected a table, \[tool\.flagperf\], got a string"),
+    ],
+)
+def test_an_invalid_pyproject_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(content)
+    with pytest.raises(SettingsError, match=message):
         read_settings({}, tmp_path)
 
 
@@ -216,10 +197,3 @@ def test_hosts_may_be_a_string(tmp_path: Path) -> None:
     settings = read_settings({}, tmp_path)
     assert (settings.cluster, settings.cluster_table) == ("h1,h2", None)
     assert read_settings({"cluster": "h3"}, tmp_path).cluster == "h3"
-
-
-@pytest.mark.parametrize("message", ["sample = 0.001", "sample = nan", "lease-time = -1", "cluster = 3"])
-def test_numbers_out_of_range_are_reported(tmp_path: Path, message: str) -> None:
-    (tmp_path / "flagperf.toml").write_text(f"{message}\n")
-    with pytest.raises(SettingsError, match=message.split(" = ", maxsplit=1)[0]):
-        read_settings({}, tmp_path)
