@@ -288,16 +288,13 @@ def test_any_words_of_a_command_have_an_exit_code(each: Try) -> None:
 
 CONFIGS = [
     *(f"{text}0x{'f' * 5000}" for text in ("note = ", "max_steps += ", "max_steps: ")),
-    "max_steps = 1 / 0", "max_steps = no_such_name", "import torch", "from ..up import x",
-    "from config_CPUx1x1 import *", "raise SystemExit(0)", "def f(): return f()\nf()", "max_steps = 1 << 100000",
-    "x = []\nx.append(x)\nnote = x", "class A(str): pass\nnote = A('x')", "note = {1: 2, None: 3}", "note = b'x'",
-    "note = '\\ud800'", "note = '\\0'", "__builtins__ = None\nx = 1", "del __file__", "max_steps: 'int | None' = 3",
-    "max_steps: (lambda: 1)() = 3", "width: List[", "max_steps = 3\nmax_steps: str", "exec('max_steps = 3')",
-    "max_steps = lambda: 1", "(max_steps) = 3", "max_steps, note = 3, 4", "max_steps = note = 3", "max_steps += 1",
-    "for max_steps in range(3): pass", "max_steps = -True", "note = 1e308 * 10", "note = 'a' % 5", "note = -'a'",
-    "async def f(): pass", "yield 3", "return 3", "await x", "vendor = None", "data_dir = 5", "seed = -1",
-    "throughput_only = 1 > 0", "import os; os.system('touch ran')", "max_steps = open('ran', 'w').close()",
-    f"max_steps = {'-' * 500_000}1", "from os import system\nsystem('touch ran')",
+    "from config_CPUx1x1 import *", "raise SystemExit(0)", "max_steps = 1 << 100000", "x = []\nx.append(x)\nnote = x",
+    "class A(str): pass\nnote = A('x')", "note = {1: 2, None: 3}", "note = b'x'", "note = '\\ud800'", "note = '\\0'",
+    "max_steps: 'int | None' = 3", "max_steps: (lambda: 1)() = 3", "width: List[", "max_steps = 3\nmax_steps: str",
+    "exec('max_steps = 3')", "(max_steps) = 3", "max_steps = note = 3", "max_steps = -True", "note = 'a' % 5",
+    "note = -'a'", "vendor = None", "data_dir = 5", "seed = -1", "throughput_only = 1 > 0",
+    "import os; os.system('touch ran')", "max_steps = open('ran', 'w').close()", f"max_steps = {'-' * 500_000}1",
+    "from os import system\nsystem('touch ran')",
 ]  # fmt: skip
 OPTIONS: list[dict[str, Any]] = [
     *({name: "x" * 300} for name in ("vendor", "hw", "cluster", "image", "reports", "resume")),

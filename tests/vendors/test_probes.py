@@ -98,11 +98,6 @@ def test_missing_samples_are_named() -> None:
     assert missing(results) == "two devices in one output, a device without power"
 
 
-def test_all_names_of_readings_are_known() -> None:
-    names = {name for sample in SAMPLES for reading in expected(sample).get("devices", ()) for name in reading}
-    assert names <= {"device", *QUANTITIES, *FACTS, PROCESSES}
-
-
 @each_probe
 def test_each_name_in_the_samples_matches_one_chip_of_the_vendor(probe_file: Path) -> None:
     """Preflight compares these names; the vendor's README lists the names that match no chip."""
