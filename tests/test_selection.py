@@ -151,9 +151,7 @@ def test_a_misspelt_chip_is_searched_in_all_vendors_unless_a_vendor_is_set(tmp_p
 def test_a_case_has_its_parts_as_keywords(tmp_path: Path) -> None:
     cases = chosen(tmp_path).cases
     assert cases[0].keywords == ("toy", "pytorch", "X9", "1x1", "acme", "reference")
-    markers = ["converges", "throughput", "speedup", "measured", "reaches", "uniform", "accurate", "served"]
-    markers += ["measurement", "serving"]
-    assert [*keywords(cases)][-len(markers) :] == markers
+    assert {"acme", "1x1", "converges", "measurement"} <= {*keywords(cases)}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,12 @@ from docsite.blocks import blocks_of
 REPO = Path(__file__).resolve().parents[2]
 
 
+def git(folder: Path, *words: str) -> str:
+    """Run Git in a folder, as a user whom it does not know; return its output."""
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
 def copy_checkout(target: Path) -> list[str]:
     """Copy the files that Git tracks, and new ones that it does not ignore; return their sorted names."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -49,12 +55,11 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200",
         }  # fmt: skip
         copy_checkout(self.root)
-        for words in ("init -q", "add -A", "-c user.name=a -c user.email=a@b commit -qm all"):
+        for words in ("init -q", "add -A", "commit -qm all"):
             self.git(*words.split())
 
     def git(self, *words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=self.root, capture_output=True, text=True, check=True)
-        return done.stdout
+        return git(self.root, *words)
 
     @property
     def changed(self) -> list[str]:

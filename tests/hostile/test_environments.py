@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,13 +29,23 @@ MARKS = ("Traceback (most recent call last)", "INTERNALERROR", "Exception ignore
 NO_FOLDER = "/nonexistent/" + "x" * 200
 
 
+def _full_disk() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def _broken_pipe() -> int:
+    read, write = os.pipe()
+    os.close(read)
+    return write
+
+
 @dataclass(frozen=True)
 class Place:
     """What a command is started with; ``prepare`` runs in the new process, before it becomes the command."""
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
     prepare: Callable[[Path], object] = lambda tree: None
-    stdout: str = "pipe"
+    stdout: Callable[[], int] | None = None
     folder: str = "tree"
 
 
@@ -75,8 +85,8 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], Place]] = {
     "few open files": (RUN, Place(prepare=_limit("NOFILE", 40))),
     "small files": (RUN, Place(prepare=_limit("FSIZE", 4096))),
     "stderr is closed": (RUN, Place(prepare=lambda _: os.close(2))),
-    "a full disk for the output": (SHOW, Place(stdout="/dev/full")),
-    "a reader that is gone": (SHOW, Place(stdout="a broken pipe")),
+    "a full disk for the output": (SHOW, Place(stdout=_full_disk)),
+    "a reader that is gone": (SHOW, Place(stdout=_broken_pipe)),
     "ended children are not told": (RUN, Place(prepare=lambda _: signal.signal(signal.SIGCHLD, signal.SIG_IGN))),
     "SIGTERM is blocked": (
         RUN,
@@ -121,33 +131,17 @@ def test_an_environment_leads_to_no_traceback_and_no_hang(name: str, tree: Path,
     assert 0 <= code <= 5 or code == PIPE_CLOSED, f"exit code {code}: {output}"
 
 
-def command(words: tuple[str, ...] | list[str], tree: Path, place: Place) -> tuple[int, str]:
+def command(words: Sequence[str], tree: Path, place: Place) -> tuple[int, str]:
     """Return the exit code and all output; a hang is an error."""
     files = tree.parent / "output", tree.parent / "errors"
-    variables = {**os.environ, **place.variables}
+    variables = {name: value for name, value in {**os.environ, **place.variables}.items() if value is not None}
     with files[0].open("wb") as out, files[1].open("wb") as errors:
-        target: int | Any = out
-        if place.stdout == "/dev/full":
-            target = os.open("/dev/full", os.O_WRONLY)
-        if place.stdout == "a broken pipe":
-            read, target = os.pipe()
-            os.close(read)
-        child = subprocess.Popen(
-            [sys.executable, "-m", *words],
-            cwd=tree,
-            env={name: value for name, value in variables.items() if value is not None},
-            stdin=subprocess.DEVNULL,
-            stdout=target,
-            stderr=errors,
-            preexec_fn=lambda: place.prepare(tree),
-            start_new_session=True,
-        )
-        if isinstance(target, int):
-            os.close(target)
-        try:
-            code = child.wait(LONGEST_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            raise
-    return code, "".join(file.read_text(errors="replace") for file in files)
+        own = place.stdout and place.stdout()
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tree, env=variables, stdin=subprocess.DEVNULL, stdout=own or out,
+            stderr=errors, preexec_fn=lambda: place.prepare(tree), start_new_session=True, timeout=LONGEST_S,
+            check=False,
+        )  # fmt: skip
+        if own:
+            os.close(own)
+    return done.returncode, "".join(file.read_text(errors="replace") for file in files)

@@ -22,6 +22,8 @@ from urllib.parse import parse_qs
 import pytest
 import yaml
 
+from tests.helpers.walk import git
+
 from .conftest import QUIET, Toy
 
 pytestmark = pytest.mark.slow
@@ -49,16 +51,12 @@ class Sandbox:
         toy = Toy(cast(pytest.Pytester, SimpleNamespace(path=self.project)))
         toy.suite("alpha")
         (self.project / ".gitignore").write_text(".venv/\nreports/\nbaseline/\ncomment.md\n")
-        self._git("init", "--quiet", "--initial-branch=main")
+        git(self.project, "init", "--quiet", "--initial-branch=main")
         self.commit("Measure alpha")
 
-    def _git(self, *words: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
-        subprocess.run(["git", *who, *words], cwd=self.project, check=True, capture_output=True)
-
     def commit(self, subject: str) -> None:
-        self._git("add", "--all")
-        self._git("commit", "--quiet", "-m", subject)
+        git(self.project, "add", "--all")
+        git(self.project, "commit", "--quiet", "-m", subject)
 
     def slow_down(self) -> None:
         """Commit a change that makes the training 15 % slower."""

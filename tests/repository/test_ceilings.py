@@ -4,7 +4,6 @@ import ast
 import itertools
 import re
 import shutil
-import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.settings import OPTIONS
+from tests.helpers.walk import git
 
 REPO = Path(__file__).resolve().parents[2]
 FILE = "tests/repository/ceilings.toml"
@@ -104,11 +104,6 @@ def test_a_walk_is_read_from_its_table() -> None:
     assert names == ["pytest_flagperf/plan/make.py", "pytest_flagperf/plan/ranks.py", "flagperf_driver/rank_process.py"]
     with pytest.raises(AssertionError, match="To a rank: no module plan/made"):
         list(walks(f"**To a rank: 3 modules.**\n\n{rows.replace('make', 'made')}"))
-
-
-def git(folder: Path, *words: str) -> str:
-    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def raised_beside_other_files(folder: Path) -> Iterator[str]:
