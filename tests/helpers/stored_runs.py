@@ -15,7 +15,6 @@ from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
-from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored import files, layout
 from pytest_flagperf.stored.round_dir import RoundDir
 from tests.helpers.recording import LOCALHOST, PCI, Training, write
@@ -149,7 +148,3 @@ def store_rounds(case_dir: Path, *rounds: Training) -> list[Outcome]:
             test = f"test_converges[{training.case}-round{training.round}]"
             store.save_verdicts(case_dir, test, training_verdicts.converges(outcomes[-1]))
     return outcomes
-
-
-def cases_of(run_dir: Path) -> tuple[CaseResult, ...]:
-    return store.load_run(run_dir).cases
