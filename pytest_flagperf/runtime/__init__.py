@@ -126,7 +126,7 @@ class ContainerSpec(Protocol):
         ``only_leased`` in the result says whether the container sees only ``devices``.
         """
 
-    def run(self, host: Host, argv: Sequence[str], within_s: float) -> Completed:
+    def run(self, host: Host, within_s: float, argv: Sequence[str]) -> Completed:
         """Run a program in a container of its own, which is removed."""
 
 

@@ -66,7 +66,7 @@ class _Apptainer(Runtime):
         container = ApptainerSpec(found["program"], found["image"], options)
 
         def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
-            return container.run(host, argv, RUN_S, stdin, env)
+            return container.run(host, RUN_S, argv, stdin, env)
 
         public = redaction.image(source)
         inputs = [*found.values(), container.command("/"), dict(options.env)] if found["digest"] else None  # a folder

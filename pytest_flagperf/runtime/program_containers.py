@@ -48,7 +48,7 @@ class ProgramContainerSpec(ABC):
         return {"argv": [*self.command(log_dir, mounts), *argv], "env": self.env, "only_leased": False}
 
     def run(
-        self, host: Host, argv: Sequence[str], within_s: float, stdin: bytes = b"", env: Mapping[str, str] | None = None
+        self, host: Host, within_s: float, argv: Sequence[str], stdin: bytes = b"", env: Mapping[str, str] | None = None
     ) -> Completed:
         return host.run([*self.command("/"), *argv], timeout_s=within_s, stdin=stdin, env={**self.env, **(env or {})})
 

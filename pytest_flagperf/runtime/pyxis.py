@@ -62,7 +62,7 @@ class _Pyxis(Runtime):
         public = redaction.image(spec.image or "")
 
         def run(argv: Sequence[str], stdin: bytes, env: Mapping[str, str]) -> Completed:
-            done = container.run(host, argv, request.timeout_s, stdin, env)
+            done = container.run(host, request.timeout_s, argv, stdin, env)
             if done.code != 0 and (reasons := _reasons(done.err)):
                 raise RuntimeSetupError(
                     f"{host.name}: Slurm cannot start a container of {public}: {reasons}; check --image"

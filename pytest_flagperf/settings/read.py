@@ -106,13 +106,9 @@ def located_in(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             value = given[option.key]
             values[option.key] = [located(text, folder) for text in value] if option.many else located(value, folder)
     if "case" in given:
-        values["case"] = [_located_case(text, folder) for text in given["case"]]
+        pairs = map(split_case, given["case"])
+        values["case"] = [f"{case}={located(data_dir, folder)}" if data_dir else case for case, data_dir in pairs]
     return values
-
-
-def _located_case(text: str, folder: Path) -> str:
-    case, data_dir = split_case(text)
-    return f"{case}={located(data_dir, folder)}" if data_dir else case
 
 
 def unusable_paths(given: Mapping[str, Any], folder: Path) -> Iterator[str]:

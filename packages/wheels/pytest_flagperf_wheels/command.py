@@ -211,7 +211,10 @@ class _TargetPython:
             files[f"{name}=={version}"] = file
             if f"{name}=={version}" in sources and not all(tag.platform == "any" for tag in tags):
                 file.unlink()
-                raise Problems([f"{name}=={version}: no wheel, and its source must be compiled on the other machine"])
+                there = "leave out what that machine has with --installed"
+                raise Problems(
+                    [f"{name}=={version}: no wheel, and its source must be compiled on the other machine; {there}"]
+                )
         return {(pin.partition("==")[0], pin.partition("==")[2]): files[pin] for pin in wanted}
 
     def _tags(self) -> Iterator[str]:

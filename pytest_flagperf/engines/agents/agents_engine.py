@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from flagperf_driver.node import device_lease
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import REFERENCE, Catalog, Vendor
 from pytest_flagperf.engines import WARN, Engine, Finding, is_local
-from pytest_flagperf.hosts import Host, HostError
+from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.cluster import ClusterConfig, read_cluster
 from pytest_flagperf.hosts.host_pool import HostPool, allow_descriptors, one_core, run_on_each
 from pytest_flagperf.plan import Plan, describe
@@ -315,7 +316,12 @@ class AgentsEngine(Engine):
         argv, container = ["rm", "-rf", str(plan.replay["states"])], None
         if runtimes()[plan.runtime].uses_images:
             container = self._environments.interpreters(plan, [host])[host.name].container
-        done = container.run(host, argv, _REMOVE_S) if container else host.run(argv, timeout_s=_REMOVE_S)
+        run = partial(host.run, timeout_s=_REMOVE_S) if container is None else partial(container.run, host, _REMOVE_S)
+        try:
+            done = run(argv)
+        except HostLost:
+            host.reconnect()
+            done = run(argv)
         return done.err.strip() or f"exit code {done.code}" if done.code else ""
 
     def _end_reservation(self) -> None:

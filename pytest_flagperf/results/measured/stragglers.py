@@ -27,7 +27,8 @@ def find(places: Sequence[RankLocation], logs: Mapping[int, RankLog]) -> Iterato
         on_host = [place for place in times if place.host == host]
         late = [place for place in on_host if place in slow]
         worst = max(late, key=lambda place: slow[place])
-        name = host if len(late) == len(on_host) and len(on_host) < len(times) else _named(late)
+        ranks = f"rank{'s' if len(late) > 1 else ''} {', '.join(str(place.rank) for place in late)} on {host}"
+        name = host if len(late) == len(on_host) and len(on_host) < len(times) else ranks
         other = times[worst] / slow[worst]
         yield (
             f"{name} held up the others: a forward pass takes {slow[worst]:.2g} times as long as the other ranks' "
@@ -64,8 +65,3 @@ def medians_of_others(times: Sequence[float]) -> list[float]:
         own = bisect_left(in_order, time)
         medians.append(sum(in_order[place + (place >= own)] for place in middle) / 2)
     return medians
-
-
-def _named(places: Sequence[RankLocation]) -> str:
-    ranks = ", ".join(str(place.rank) for place in places)
-    return f"rank{'s' if len(places) > 1 else ''} {ranks} on {places[0].host}"

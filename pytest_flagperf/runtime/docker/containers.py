@@ -322,7 +322,7 @@ class DockerSpec:
             )
         return {"socket": docker_engine.SOCKET, "id": container.id, "only_leased": _options(self.spec).only_leased}
 
-    def run(self, host: Host, argv: Sequence[str], within_s: float) -> Completed:
+    def run(self, host: Host, within_s: float, argv: Sequence[str]) -> Completed:
         with _client(host) as client:
             return _runner(client, host, self.image, self.arguments(()), within_s)(argv, b"", {})
 
