@@ -30,22 +30,16 @@ def logged(start: Path, event: str) -> list[Record]:
         return [*read_records(log, events=[event])]
 
 
-@pytest.fixture
-def shared(cluster: ClusterToy) -> ClusterToy:
-    """A training whose ranks wait for each other, on two of three hosts with a shared folder."""
+def test_three_faults_strike_and_their_costs_are_those_of_the_logs(cluster: ClusterToy) -> None:
     cluster.toy.suite("alpha", BASE, SHARED_TRAINING)
     (cluster.root / "suites/conftest.py").write_text(SHORT.conftest + BRIEF)
     cluster.hosts = cluster.lab.hosts(3)
     cluster.settings(nodes="2x1", runtime="host", lease_time=SHORT.lease_s)
-    (cluster.lab.folder / "shared" / cluster.root.name).mkdir(mode=0o777)
-    return cluster
-
-
-def test_three_faults_strike_and_their_costs_are_those_of_the_logs(shared: ClusterToy) -> None:
-    options = (*DRILL, "--min-goodput=0.01", f"--set=checkpoint_dir=/shared/{shared.root.name}")
-    code, text = shared.run("-k", "converges", *options)
+    (cluster.lab.shared / cluster.root.name).mkdir(mode=0o777)
+    options = (*DRILL, "--min-goodput=0.01", f"--set=checkpoint_dir=/shared/{cluster.root.name}")
+    code, text = cluster.run("-k", "converges", *options)
     assert code == 0, text
-    (case,) = shared.toy.runs[-1].glob("alpha*")
+    (case,) = cluster.toy.runs[-1].glob("alpha*")
     starts = [case / name for name in ("failed1-round1", "failed2-round1", "round1")]
     struck = [one for start in starts for one in read(start / "round.json")["drill"]]
     outcome = read(case / "round1" / "outcome.json")
@@ -65,4 +59,4 @@ def test_three_faults_strike_and_their_costs_are_those_of_the_logs(shared: Clust
     values = {figure["name"]: figure["value"] for figure in outcome["metrics"]}
     lost_s = sum(outcome["lost_s"].values())
     assert values["goodput"] == pytest.approx(1 - lost_s / (lost_s + values["raw_train_time"]))
-    assert_nothing_left(shared.hosts)
+    assert_nothing_left(cluster.hosts)

@@ -9,6 +9,7 @@ import pytest
 
 from flagperf_driver import perflog
 from pytest_flagperf.results.logs import monitors
+from pytest_flagperf.stored.live_record import PROGRESS, LiveFile, live_files
 from tests.helpers.waiting import until
 from tests.lab.lab import LabHost
 from tests.lab.runs import ClusterToy, assert_nothing_left
@@ -32,20 +33,6 @@ def noted(agent, message, *rest):
 
 round_messages._take = noted
 {more}
-"""
-
-# How far into a round it says it is.
-PROGRESS = """
-from pytest_flagperf.engines.agents.round_messages import Tracker
-before = Tracker.take
-
-def noting(self, *what):
-    now = before(self, *what)
-    with open("elapsed.txt", "a") as file:
-        file.write(str(now.elapsed_s) + "\\n")
-    return now
-
-Tracker.take = noting
 """
 
 # One of its parts waits until the test says go; where it is about lost hosts or logs, only when there are any.
@@ -248,7 +235,7 @@ def test_a_host_that_is_back_when_the_next_case_begins_is_used_again(cluster: Cl
 
 
 def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: ClusterToy) -> None:
-    one, _ = prepare(cluster, more=PROGRESS)
+    one, _ = prepare(cluster)
     one.clock(3600)
     began = time.time()
     output = cluster.passed("--set=step_s=0.1")
@@ -261,7 +248,8 @@ def test_a_wrong_clock_is_reported_and_subtracted_from_all_times(cluster: Cluste
         times = [time for series in host.host.values() for time in series.times]
         assert times
         assert began < min(times) <= max(times) < ended
-    elapsed = [float(line) for line in (cluster.root / "elapsed.txt").read_text().split()]
+    notes = [note for file in live_files(cluster.toy.runs[-1]) for note in LiveFile(file).new()]
+    elapsed = [note["elapsed_s"] for note in notes if note["kind"] == PROGRESS]
     assert 0 <= min(elapsed) < max(elapsed) < ended - began
     body = json.loads((round_dir / "outcome.json").read_text())
     figures = {one["name"]: one["value"] for one in body["metrics"]}
