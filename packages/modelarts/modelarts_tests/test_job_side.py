@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from modelarts_tests.service import ModelArts
+from modelarts_tests.test_service import settings
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.problems import Problems
+from pytest_flagperf_modelarts.account import open_cloud
 from pytest_flagperf_modelarts.config import ModelArtsConfig
 from pytest_flagperf_modelarts.instances import InstanceChannel
 from pytest_flagperf_modelarts.job import conversation, orders
@@ -140,30 +143,14 @@ def test_packages_of_two_architectures_are_refused(tmp_path: Path) -> None:
     ]
 
 
-class NoJob:
-    """The job of a channel in tests of its log."""
-
-    output = ObsFolder("bench", "out/")
-
-    def __init__(self, content: bytes = b"") -> None:
-        self.content = content
-        self.obs: Any = self
-
-    def find(self, folder: ObsFolder, name: str) -> Any:
-        return type("Found", (), {"size": len(self.content)}) if self.content else None
-
-    def read(self, folder: ObsFolder, name: str, start: int, size: int) -> bytes:
-        return self.content[start : start + size]
-
-
-def test_messages_are_taken_once_from_a_log_that_grows(tmp_path: Path) -> None:
-    job = NoJob()
-    channel = InstanceChannel(job, 0, "instance0")  # type: ignore[arg-type]
+def test_messages_are_taken_once_from_a_log_that_grows(modelarts: ModelArts, tmp_path: Path) -> None:
+    job: Any = SimpleNamespace(obs=open_cloud(settings(modelarts)).obs)
+    channel = InstanceChannel(job, 0, "instance0")
     channel.log_file = tmp_path / "log" / "a.log"
 
     def received(content: bytes) -> list[str]:
-        job.content = content
-        channel.synchronize(job.output, "log")
+        modelarts.write("/bench/out/log", content)
+        channel.synchronize(CONFIG.output, "log")
         return [str(channel.receive(0.0)["sentence"]) for _ in range(len(channel._messages))]  # type: ignore[index]
 
     def line(number: int, text: str) -> bytes:
