@@ -21,7 +21,7 @@ NEW_CGROUP, NEW_UTS, NEW_IPC, NEW_PID, NEW_NET, NEW_MOUNT = (
 RDONLY, NOSUID, NODEV, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 DETACH = 2
 PR_SET_PDEATHSIG = 1
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse", "net/tun")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fuse")
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -85,7 +85,6 @@ def make_devices(folder: Path) -> None:
     for name in DEVICES:
         real = Path("/dev") / name
         if real.exists():
-            (folder / name).parent.mkdir(exist_ok=True)
             os.mknod(folder / name, stat.S_IFCHR | 0o666, real.stat().st_rdev)
             (folder / name).chmod(0o666)
     mount("devpts", folder / "pts", "devpts", options="newinstance,ptmxmode=0666,mode=620,gid=5")

@@ -90,7 +90,6 @@ class LabHost:
         self._link = place.link(index)
         self._folder = place.folder / self.name
         self._cgroup = place.cgroup(self.name)
-        self._wire: subprocess.Popen[bytes] | None = None
         self._power: subprocess.Popen[bytes] | None = None
         self._pid = 0
         self._worn = True
@@ -153,9 +152,6 @@ class LabHost:
         self._power.kill()
         self._power.communicate()
         self._power, self._pid = None, 0
-        if self._wire is not None:
-            self._wire.communicate()
-            self._wire = None
         self._cgroup.remove()
         ip(f"link del {self._link}", force=True)
 
@@ -237,19 +233,6 @@ class LabHost:
         """Pull its network cable out of the switch, or put it back."""
         self.wear()
         ip(f"link set {self._link} {'up' if up else 'down'}")
-
-    def bad_line(self, delay_ms: float, loss_percent: float) -> None:
-        """Delay every frame, and drop this share of them, in both directions."""
-        self.wear()
-        names = [self._link, self._place.wire(self.index), self._place.name]
-        argv = [str(PYTHON), "-ISB", str(Path(__file__).with_name("wire.py")), *names]
-        argv += [f"--delay={delay_ms / 1e3}", f"--loss={loss_percent / 100}"]
-        self._wire = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self._env(), start_new_session=True
-        )
-        assert self._wire.stdout is not None
-        if not self._wire.stdout.readline():
-            raise RuntimeError(f"the cable of {self.name} ended")
 
     def freeze(self) -> None:
         self.wear()

@@ -46,8 +46,6 @@ def missing() -> list[str]:
     problems += missing_programs(PROGRAMS)
     filesystems = Path("/proc/filesystems").read_text().split()
     problems += [f"this kernel has no {one}" for one in ("overlay", "tmpfs") if one not in filesystems]
-    if not Path("/dev/net/tun").exists():
-        problems.append("no /dev/net/tun: bad cables are made of it (modprobe tun)")
     return problems
 
 

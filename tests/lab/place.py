@@ -66,10 +66,6 @@ class Place:
         """The machine's end of a host's cable."""
         return f"{self.name}h{index}"
 
-    def wire(self, index: int) -> str:
-        """The bridge's port of a bad cable."""
-        return f"{self.name}w{index}"
-
     def cgroup(self, host: str = "") -> Cgroup:
         return Cgroup(f"{self.name}/{host}".rstrip("/"))
 
@@ -127,7 +123,7 @@ def traces(place: Place) -> list[str]:
 
 
 def _belongs(link: str, place: Place) -> bool:
-    return link == place.name or link.startswith((f"{place.name}h", f"{place.name}w"))
+    return link == place.name or link.startswith(f"{place.name}h")
 
 
 def _routed(place: Place) -> bool:

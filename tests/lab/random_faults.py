@@ -90,7 +90,7 @@ class Pace:
 FULL = Pace(0.45, 60, 1.0, 1.25)
 SHORT = Pace(
     0.06, 8, 1 / 12, 5.0,
-    CONFTEST.format(impatient=True, more="")
+    CONFTEST.format(more="")
     + "from pytest_flagperf.engines.agents import standstill\nstandstill.PATIENCE_S = 4.0\n",
 )  # fmt: skip
 

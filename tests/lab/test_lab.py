@@ -33,7 +33,6 @@ from tests.lab.lab import Lab
 lab = Lab()
 hosts = lab.hosts(2)
 hosts[1].docker()
-hosts[0].bad_line(delay_ms=5, loss_percent=0)
 hosts[0].freeze()
 slurm = {**os.environ, "SLURM_CONF": str(lab.place.folder / "shared/slurm/login.conf")}
 srun = subprocess.Popen(["sleep", "600"], env=slurm, stdout=subprocess.DEVNULL, start_new_session=True)
