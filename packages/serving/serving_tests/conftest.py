@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,3 +35,12 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., ServerProcess]]:
     yield start
     for server in started:
         server.stop()
+
+
+def program(python: str, *words: object) -> str:
+    """Return the output of ``exported.py`` with a Python that has torch."""
+    argv = [python, str(Path(__file__).with_name("exported.py")), *map(str, words)]
+    env = {**os.environ, "PYTHONPATH": f"{REPO / 'suites'}:{REPO}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

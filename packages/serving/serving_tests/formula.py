@@ -83,8 +83,6 @@ class Formula:
         await asyncio.sleep(self._token_s * (8 * self._active if sleepy else 1))
         if number == 3 and self._fault == "stalls":
             await asyncio.sleep(3600)
-        if number == 3 and self._fault == "closes":
-            raise ConnectionResetError
         if number == 3 and self._fault == "exits" and self._answered > 20:
             print("the device is gone", flush=True)
             os._exit(3)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import PlanRequest, make_plan
-from serving_tests.conftest import REPO
+from serving_tests.conftest import REPO, program
 from serving_tests.test_kind import CATALOG
 from tests.helpers.stored_runs import add_case, finish
 
@@ -26,14 +24,6 @@ def run_of(folder: Path, model: str, checkpoints: Path | None, python: str) -> t
     values["checkpoint_dir"]["value"] = checkpoints and str(checkpoints)
     case = add_case(folder / model, "converged_1x1", model=model, values=values, training=TRAINING, python=python)
     return finish(folder / model), case / "round1" / "plan.json"
-
-
-def program(python: str, *words: object) -> str:
-    argv = [python, str(Path(__file__).with_name("exported.py")), *map(str, words)]
-    env = {**os.environ, "PYTHONPATH": f"{REPO / 'suites'}:{REPO}", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""What the kind adds to the plan, the table and the page."""
+"""What the kind adds to the plan, its memory and its weights, to the table and to the page."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,28 +11,38 @@ import pytest
 
 from flagperf_driver.node.logs.points import MeasuredPoint
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog, Suite
+from pytest_flagperf.catalog import Catalog, Chip, Suite
+from pytest_flagperf.config import Resolved
 from pytest_flagperf.config.module import load
 from pytest_flagperf.engines.agents.environments import runtime_request
-from pytest_flagperf.kind import kind_named
+from pytest_flagperf.kind import kind_named, kind_of
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
 from pytest_flagperf.problems import Problems
 from pytest_flagperf.results import Outcome
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted
+from pytest_flagperf.results.comparing.stored_runs import StoredRuns
 from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
+from pytest_flagperf.running.directory import RunDirectory
+from pytest_flagperf.running.records import Records
+from pytest_flagperf.running.restarts import Restarts
+from pytest_flagperf.running.rounds import Rounds
+from pytest_flagperf.running.run import Run
+from pytest_flagperf.selection import Selected
 from pytest_flagperf.settings import Settings
 from pytest_flagperf_compare.comparison import CaseRuns
 from pytest_flagperf_page import chart_html
 from pytest_flagperf_page.rows import row_of
 from pytest_flagperf_page.trend import trends_of
+from pytest_flagperf_serving.memory import request_bytes, weight_bytes, with_memory
 from pytest_flagperf_serving.tables import mark
-from serving_tests.conftest import REPO
+from serving_tests.conftest import REPO, program
 from serving_tests.outcomes import outcome_of
 from tests.helpers.trees import write
 
 CATALOG = Catalog.scan([REPO])
 SUITE = "llama31_8b:transformers"
+OF_8B: dict[str, Any] = {"suite": "llama31_8b:vllm", "scale": "reference"}
 
 
 def planned(
@@ -115,26 +126,24 @@ def test_vllm_has_the_vendors_package_and_one_server_for_all_devices() -> None:
     assert request.requirements == (own, config / "requirements.txt")
     assert request.overrides == (config / "overrides.txt",)
     assert planned("1:2", "cpu", "CPU", "concurrencies=[1]", suite="llama31_8b:vllm").config["one_server"]
-    of_8b: dict[str, Any] = {"suite": "llama31_8b:vllm", "scale": "reference"}
-    plan = planned("1:2", "nvidia", "H100", "precision=fp8", synthetic=True, **of_8b)
+    plan = planned("1:2", "nvidia", "H100", "precision=fp8", synthetic=True, **OF_8B)
     assert (plan.config["precision"], plan.config["case_config"]["num_layers"]) == ("fp8", 32)
 
 
 def test_published_weights_are_planned_with_the_folder_that_has_them(tmp_path: Path) -> None:
-    of_8b: dict[str, Any] = {"suite": "llama31_8b:vllm", "scale": "reference"}
     with pytest.raises(Problems, match=r"needs its data at scale reference: pass their folder with --data-dir"):
-        planned("1:2", "nvidia", "H100", **of_8b)
+        planned("1:2", "nvidia", "H100", **OF_8B)
     items = [Path(item.path) for item in CATALOG.suite("llama31_8b", "vllm").scales["reference"].data]
     for item in items[1:]:
         (tmp_path / item).mkdir(parents=True) if not item.suffix else write(tmp_path, str(item), "")
     lacks = "has no weights/config.json; suites/llama31_8b/README.md has the layout of this folder"
     with pytest.raises(Problems, match=lacks):
-        planned("1:2", "nvidia", "H100", data_dir=tmp_path, **of_8b)
+        planned("1:2", "nvidia", "H100", data_dir=tmp_path, **OF_8B)
     write(tmp_path, str(items[0]), "")
-    plan = planned("1:2", "nvidia", "H100", data_dir=tmp_path, **of_8b)
+    plan = planned("1:2", "nvidia", "H100", data_dir=tmp_path, **OF_8B)
     assert [Path(item.path) for item in plan.manifest] == items
     assert kind_named("serving").describe(plan).labels == ["serves published weights"]
-    standing: dict[str, Any] = {**of_8b, "suite": "llama31_8b:openai", "data_dir": tmp_path}
+    standing: dict[str, Any] = {**OF_8B, "suite": "llama31_8b:openai", "data_dir": tmp_path}
     assert planned("1:1", "nvidia", "H100", "endpoint=http://h:1", **standing).config["weights"] == ""
 
 
@@ -201,6 +210,103 @@ def test_the_served_model_is_that_of_the_training() -> None:
     own = planned().config["case_config"]
     training = make_plan(CATALOG, PlanRequest(Case.parse("llama31_8b:pytorch:CPU:1:1:1"), "cpu", "small")).config
     assert {key for key, value in training.items() if own[key] != value} == {"max_steps"}
+
+
+def on_h100(shape: str, *settings: str) -> Plan:
+    return planned(shape, "nvidia", "H100", *settings, **OF_8B, synthetic=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["llama31_8b", "gpt_oss_20b"])
+def test_weights_and_cache_are_as_large_as_those_of_torch(model: str, torch_python: str, tmp_path: Path) -> None:
+    plan = planned("1:1", "cpu", "CPU", "prompt_tokens=60", "answer_tokens=40", suite=f"{model}:transformers")
+    values = tmp_path / "plan.json"
+    training = {key: {"value": value} for key, value in plan.config["case_config"].items()}
+    values.write_text(json.dumps({"values": training}))
+    suite = REPO / "suites" / model / "pytorch"
+    weights, cache = map(int, program(torch_python, "measure", suite, values, tmp_path / "model").split())
+    config, estimate = plan.config["case_config"], plan.config["memory_estimate"]
+    assert 2 * weights == pytest.approx(estimate["weights"], rel=1e-3), "in fp32, the precision of the training"
+    assert 2 * cache == pytest.approx(estimate["request"], rel=0.01)
+    key = "attention_window" if "attention_window" in config else "num_kv_heads"
+    other = {**config, key: 2 * config[key]}
+    assert request_bytes(other, 100, "bf16", 1) > 1.1 * cache, f"the control: {key}"
+
+
+def test_the_cache_is_as_large_as_vllm_says() -> None:
+    """As vLLM 0.32 prints with 1 GiB of cache on a CPU: "Maximum concurrency for 130 tokens per request: 4096.00x"."""
+    small = planned().config["case_config"]
+    assert request_bytes(small, 2 * 128, "fp32", 1) == 2**30 / 4096, "two pages of 128 tokens"
+    assert request_bytes({**small, "num_kv_heads": small["num_heads"]}, 2 * 128, "fp32", 1) != 2**30 / 4096
+
+
+def test_tensor_parallelism_divides_weights_and_heads() -> None:
+    one, two = (on_h100(shape).config["memory_estimate"] for shape in ("1:1", "1:2"))
+    assert one["weights"] == pytest.approx(2 * 8.03e9, rel=1e-3), "the parameters of Llama 3.1 8B in bf16"
+    assert one["request"] == 1280 * 131_072, "32 layers, 8 heads of 128, keys and values in bf16"
+    assert (two["weights"], two["request"]) == (one["weights"] / 2, one["request"] / 2)
+    model = on_h100("1:1").config["case_config"]
+    assert request_bytes(model, 1, "bf16", 16) == request_bytes(model, 1, "bf16", 8), "a head is copied"
+    assert weight_bytes(model, 8.03e9, "fp8", 1) < 0.6 * weight_bytes(model, 8.03e9, "bf16", 1)
+
+
+def test_a_concurrency_that_does_not_fit_is_left_out_and_said() -> None:
+    plan = on_h100("1:1", "concurrencies=[1,256,512]")
+    assert plan.config["concurrencies"] == [1, 256]
+    assert plan.values["concurrencies"].where == "those of [1, 256, 512] that fit into 80 GiB"
+    words = kind_of(plan).describe(plan)
+    assert words.measures == "1, 256 requests at once (not 512: too much for the memory) and the highest rate"
+    assert words.facts["memory"].endswith(
+        "cache for a request of 1,280 tokens; the 80 GiB of H100 hold 369 requests at once"
+    )
+    assert on_h100("1:2", "concurrencies=[1,256,512]").config["concurrencies"] == [1, 256, 512], "the control"
+    small, training = Chip(memory_gib=12), CATALOG.suite("llama31_8b", "pytorch")
+    _, problems = with_memory(Resolved(plan.values, (), ()), plan.shape, small, training)
+    assert problems == ["weights and the cache of a request need 15.1 GiB, and a device has 12 GiB"]
+
+
+def test_the_time_of_a_case_follows_from_the_limits_of_its_points() -> None:
+    plan = on_h100("1:1", "concurrencies=[1,4]")
+    found = kind_of(plan).estimate(plan, StoredRuns(Path("none")))
+    assert not isinstance(found, str)
+    assert (found.seconds, found.at_most) == (2 * 60 + 2 * 240, True)
+
+
+def opened(folder: Path, *frameworks: str, **options: Any) -> tuple[Run, dict[str, Selected]]:
+    """Return a run of one model on one device and on two, and its cases."""
+    run = Run.open(REPO, REPO, {"nodes": "1x1,1x2", "reports": str(folder), **options}, None)
+    assert run is not None
+    chosen = [one for one in run.selection.cases if one.case.model == "llama31_8b"]
+    run.requested = tuple(one for one in chosen if one.case.framework in frameworks)
+    return run, {f"{one.case.framework} {one.case.shape}": one for one in chosen}
+
+
+def test_the_case_that_serves_reads_the_checkpoint_of_the_training_of_its_shape(tmp_path: Path) -> None:
+    run, cases = opened(tmp_path, "pytorch", "transformers")
+    for shape in ("1x1", "1x2"):
+        trains, serves = run.plan(cases[f"pytorch {shape}"]), run.plan(cases[f"transformers {shape}"])
+        assert trains.config["checkpoint_dir"] == serves.config["weights_dir"] == str(run.directory.path / "weights")
+        assert serves.config["weights_of_run"] == str(trains.case)
+    own, cases = opened(tmp_path, "pytorch", "transformers", set=["checkpoint_dir=/saved"])
+    assert own.plan(cases["transformers 1x1"]).config["weights_dir"] == "/saved", "the user's folder"
+
+
+def test_a_case_without_the_training_in_its_run_trains_itself(tmp_path: Path) -> None:
+    for frameworks, options in ((["transformers"], {}), (["pytorch", "transformers"], {"synthetic": "yes"})):
+        run, cases = opened(tmp_path, *frameworks, **options)
+        assert run.plan(cases["transformers 1x1"]).config["weights_of_run"] == ""
+        assert run.plan(cases["pytorch 1x1"]).config["checkpoint_dir"] is None
+
+
+def test_the_training_runs_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, cases = opened(tmp_path, "pytorch", "transformers")
+    trains, serves, begun = cases["pytorch 1x1"], cases["transformers 1x1"], []
+    directory = RunDirectory(tmp_path / "run")
+    rounds = Rounds(run.plan, run.engine, directory, Records(directory), Restarts(0), run._sources.get)
+    monkeypatch.setattr(rounds, "run", lambda plan, *_: begun.append(plan.case))
+    rounds.outcome(serves, 1)
+    rounds.outcome(trains, 1)
+    assert begun == [trains.case, serves.case]
 
 
 def test_the_table_has_a_line_for_each_case_and_marks_wrong_answers() -> None:

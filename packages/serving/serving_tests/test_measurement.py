@@ -209,7 +209,6 @@ def test_a_busy_machine_judges_neither_the_client_nor_a_rate_that_falls(healthy:
         ("cut", "the answer has 8 tokens; expected 16; its last words"),
         ("refuses", "500 Internal Server Error: .*RuntimeError: out of memory.*; its last words: .*out of memory"),
         ("stalls", "no event for 1 s after 3 of 16 tokens; its last words"),
-        ("closes", "after 3 of 16 tokens; its last words"),
         ("exits", "the server ended with exit code 3 at 4 at once; its last words: .*the device is gone"),
         ("no_loss", "500 Internal Server Error: .*; its last words: .*RuntimeError: no log probabilities here"),
         ("no_start", "the server ended with exit code 1 before it was ready; its last words: no device found"),
