@@ -1,27 +1,35 @@
-"""The data of charts: thinned lines, gaps, shared axes, and escaped texts."""
+"""What is drawn: the data of charts, the step times of ranks, and the pictures of a model."""
 
+import base64
+import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 
+from flagperf_driver import perflog
+from flagperf_driver.node.logs.drawings import FirstAndLast, LoggedDrawings, drawings
 from flagperf_driver.node.logs.samples import Samples, Series
+from flagperf_driver.perflog import Record
+from flagperf_driver.training.steps import MOST_PIXELS
 from pytest_flagperf.kinds.training import charts as training_charts
 from pytest_flagperf.report import charts
 from pytest_flagperf.report.charts import MAX_POINTS, Band, Chart, ChartLine, HorizontalLine
 from pytest_flagperf.results.logs import monitors
 from pytest_flagperf.results.measured.outcome import Outcome, Step
 from pytest_flagperf.results.measured.phases import Phase
-from pytest_flagperf_page import chart_html, sampled_charts
+from pytest_flagperf_page import chart_html, sampled_charts, step_times
+from pytest_flagperf_page import drawings as drawings_html
 from pytest_flagperf_page.small_charts import small
 from pytest_flagperf_page.step_times import RankStepTimes
-from tests.helpers.results_help import recorded
+from tests.helpers.results_help import recorded, replay_dir
 from tests.results.logs.test_monitors import START, device_rows, folder, host_rows
-
-HOSTILE = ["</script><script>alert(1)</script>", "\"&'>", "中文", "a" * 300, "\x00\x1b[31m", "<!--"]
 
 
 def long(outcome: Outcome, steps: int = 2000) -> Outcome:
@@ -130,15 +138,6 @@ def test_a_small_chart_has_the_target_and_leaves_gaps_out_and_noise_small() -> N
     assert small(None) == small(Chart("top1", "step", "", (replace(line, y=[math.nan] * 4),))) == ""
 
 
-def ranks(number: int) -> list[RankStepTimes]:
-    return [RankStepTimes(one, tuple((step, 0.1 + one / 100) for step in range(10, 110, 10))) for one in range(number)]
-
-
-def test_each_rank_has_its_step_times_and_many_their_lowest_median_and_highest() -> None:
-    assert lines_of(chart_html.rank_steps(ranks(2))) == ["rank 0", "rank 1"]
-    assert lines_of(chart_html.rank_steps(ranks(16))) == ["lowest", "median", "highest"]
-
-
 def test_bars_need_a_finite_value_an_axis_is_stored_once_and_numbers_have_four_digits() -> None:
     rows = ("<b>", 50.0, "50 images/s", "#a"), ("none", math.nan, "missing"), ("best", 100.0, "")
     text = chart_html.bars([chart_html.Bar(*row) for row in rows])
@@ -155,22 +154,103 @@ def test_bars_need_a_finite_value_an_axis_is_stored_once_and_numbers_have_four_d
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_names_are_escaped(text: str) -> None:
-    chart = Chart(
-        text, text, text, (ChartLine(text, (1.0, 2.0), (1.0, 2.0)),), levels=(HorizontalLine(text, 1.0),), note=text
-    )
-    page = chart_html.html([replace(chart, bands=(Band(text, 0.0, 1.0),))])
+def test_hostile_names_are_escaped() -> None:
+    text = "</script><script>alert(1)</script>\"&'>中文\x00\x1b[31m<!--"
+    line = ChartLine(text, (1.0, 2.0), (1.0, 2.0))
+    levels, bands = (HorizontalLine(text, 1.0),), (Band(text, 0.0, 1.0),)
+    page = chart_html.html([Chart(text, text, f"{text} in y", (line,), levels=levels, bands=bands, note=text)])
     assert page.count("<script") == page.count("</script>") == 1
     assert "<!--" not in page
-    data = json.loads(page.partition('json">')[2].partition("</script>")[0])
-    assert data["charts"][0]["x"] == text
-    assert len(data["charts"][0]["lines"][0][0]) <= 40
+    assert json.loads(page.partition('json">')[2].partition("</script>")[0])["charts"][0]["x"] == text
 
 
-def test_a_long_training_on_many_devices_stays_small(tmp_path: Path) -> None:
-    rounds = [replace(long(recorded("converged_1x1")), round=number) for number in (1, 2, 3)]
-    assert len(chart_html.html([training_charts.loss(rounds), charts.throughput(rounds)])) < 20_000
-    monitored = busy(tmp_path, 1, 8, 1200)
-    sampled = [*sampled_charts.devices(monitored, points=100), *sampled_charts.hosts(monitored)]
-    assert len(chart_html.html(sampled)) < 20_000
+def test_each_rank_of_a_replay_with_records_has_step_times(tmp_path: Path) -> None:
+    found = step_times.read(replay_dir("converged_1x2"), recorded("converged_1x2"))
+    assert [words.rank for words in found] == [0, 1]
+    for words in found:
+        assert words.step_times
+        assert [step for step, _ in words.step_times] == sorted(step for step, _ in words.step_times)
+    (tmp_path / "rank1.out.log").write_text("nothing of ours\n")
+    outcome = replace(recorded("converged_1x2"), logs=("rank0.out.log", "rank1.out.log"))
+    assert step_times.read(tmp_path, outcome) == []
+
+
+def test_of_a_long_log_a_part_is_read_and_its_last_word(tmp_path: Path) -> None:
+    steps = [Record("STEP_END", {"step": step, "step_time": 0.1}, step, 0) for step in range(20_000)]
+    end = Record("FINISHED", {"forward_time": 0.05}, 20_001, 0)
+    lines = map(perflog.format_record, [*steps, end])
+    (tmp_path / "rank0.out.log").write_text("\n".join(lines) + "\n")
+    outcome = replace(recorded("converged_1x1"), logs=("rank0.out.log",))
+    (words,) = step_times.read(tmp_path, outcome)
+    assert 100 < len(words.step_times) < 1000
+    assert words.step_times[-1] == (19_999, 0.1)
+    assert words.forward == 0.05
+
+
+def test_a_rank_that_holds_up_the_others_is_seen() -> None:
+    ranks = [RankStepTimes(rank, ((10, 0.1), (20, 0.2)), 0.04 if rank == 7 else 0.02) for rank in range(20)]
+    text = chart_html.rank_bars(ranks)
+    assert "the slowest 16 of 20 ranks" in text
+    assert text.count("<tr") == 16
+    assert text.count("<tr class=bad") == text.count('<tr class=bad><th scope="row">rank 7</th>') == 1
+    assert lines_of(chart_html.rank_steps(ranks)) == ["lowest", "median", "highest"]
+    assert lines_of(chart_html.rank_steps(ranks[:2])) == ["rank 0", "rank 1"]
+    assert "class=bad" not in chart_html.rank_bars(ranks[:7])
+    assert chart_html.rank_bars(ranks[:1]) == chart_html.rank_bars([RankStepTimes(0, ())] * 2) == ""
+
+
+RECORD: dict[str, Any] = {
+    "step": 3, "name": "some_digits", "rows": 2, "columns": 3, "pixels": base64.b64encode(bytes(range(12))).decode(),
+}  # fmt: skip
+PICTURES = LoggedDrawings(**RECORD)
+INVALID: dict[str, list[Any]] = {
+    "name": ["<b>", "", "a" * 41, 1, None],
+    "step": [-1, 1.5, "3", True, 2**63],
+    "rows": [0, -2, 5, "2", True],
+    "columns": [0, 7, None],
+    "pixels": ["", "?", "AA", 12, "A" * 4 * MOST_PIXELS],
+}
+
+
+def test_a_valid_record_is_read() -> None:
+    assert drawings(RECORD) == PICTURES
+    assert PICTURES.content == bytes(range(12))
+    most = base64.b64encode(bytes(MOST_PIXELS)).decode()
+    assert drawings({**RECORD, "rows": 1, "columns": 1, "pixels": most}) is not None
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in INVALID.items() for value in values])
+def test_an_invalid_record_is_left_out(key: str, value: object) -> None:
+    assert drawings({**RECORD, key: value}) is None
+    assert drawings({name: own for name, own in RECORD.items() if name != key}) is None
+
+
+def test_the_first_and_the_last_pictures_are_kept() -> None:
+    kept = FirstAndLast()
+    for step in range(100):
+        kept.add(replace(PICTURES, step=step))
+        kept.add(replace(PICTURES, step=step, name=f"other{step}"))
+    assert [(one.name, one.step) for one in kept.all()][:2] == [("some_digits", 0), ("some_digits", 99)]
+    assert len({one.name for one in kept.all()}) == 4, "a log with many names needs no more memory"
+
+
+def test_the_page_shows_the_pictures_side_by_side() -> None:
+    outcome: Outcome = replace(recorded("converged_1x1"), drawings=(replace(PICTURES, step=0), PICTURES))
+    html = drawings_html.html([outcome])
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", html) == [
+        "round 1: some digits before the training", "round 1: some digits after 3 steps",
+    ]  # fmt: skip
+    first, _ = re.findall(r"base64,([A-Za-z0-9+/=]+)", html)
+    picture = Image.open(io.BytesIO(base64.b64decode(first)))
+    assert (picture.format, picture.mode, picture.size) == ("PNG", "L", (7, 2))
+    assert picture.tobytes() == bytes([0, 1, 2, 255, 6, 7, 8, 3, 4, 5, 255, 9, 10, 11])
+    eleven = replace(PICTURES, rows=1, columns=1, pixels=base64.b64encode(bytes(range(11))).decode())
+    assert [list(row)[::2] for row in drawings_html.sheet(eleven)] == [[*range(10)], [255] * 10, [10] + [255] * 9]
+
+
+def test_a_round_without_pictures_has_no_drawings() -> None:
+    outcome = recorded("converged_1x1")
+    assert drawings_html.html([outcome]) == ""
+    damaged = replace(outcome, drawings=(replace(PICTURES, pixels="?"),))
+    assert drawings_html.html([damaged]) == "", "a stored outcome may be damaged"
+    assert Outcome.from_json(replace(outcome, drawings=(PICTURES,)).to_json()).drawings == (PICTURES,)
