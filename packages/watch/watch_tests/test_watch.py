@@ -1,9 +1,9 @@
-"""``flagperf watch``: what it shows of a run's directory, without a terminal and on terminals of all kinds."""
+"""``flagperf watch``: what it shows of a run's directory and beside a real run, without and with a terminal."""
 
 import io
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ from pytest_flagperf_watch.state import FAILED, PASSED, RUNNING, UNFINISHED, WAI
 from pytest_flagperf_watch.view import Frame
 from tests.helpers.command_line import Capture, errors_of, flagperf, output_of
 from tests.helpers.live_runs import CASES, LiveRun, training_run
+from tests.helpers.pseudo_terminal import Terminal
 from tests.helpers.stored_runs import run_of
+from tests.plugin.conftest import Going, Toy
+from tests.plugin.conftest import toy as toy  # a fixture
 
 
 @pytest.fixture
@@ -97,19 +100,6 @@ def test_a_wait_and_a_build_are_shown_with_their_amounts(tmp_path: Path) -> None
     run.clock.now += 30
     text = frame(followed(run), run.clock.now)
     assert "gpu1: copying uv: 12 of 48 MB  (30 s)" in text
-
-
-def test_texts_of_hosts_cannot_control_the_terminal(tmp_path: Path) -> None:
-    run = LiveRun(tmp_path / "run1", ("toy:plain:CPU:1:1:1",))
-    run.begin(run.main, "toy:plain:CPU:1:1:1")
-    run.main.note("line", text="\x1b]0;title\x07 [bold]x[/bold]\nnext")
-    run.main.note(
-        "host", host="gpu\x1b[2J", values={"ranks": {"0": {"step": 1, "phase": 1, "idle_s": 0.0}}, "slow": {}}
-    )
-    run.train(run.main, "toy:plain:CPU:1:1:1", 10)
-    text = frame(followed(run), run.clock.now)
-    assert "\x1b" not in text
-    assert "[bold]x[/bold]" in text
 
 
 def test_a_silent_rank_is_named(tmp_path: Path) -> None:
@@ -235,10 +225,11 @@ def test_a_dead_worker_is_reported(tmp_path: Path) -> None:
 
 
 def test_any_values_of_an_entry_are_accepted(tmp_path: Path) -> None:
-    """Entries of a changed file have any values: none of them stops the view."""
+    """Entries of a changed file have any values: none of them stops the view, or controls the terminal."""
     run = training_run(tmp_path / "run1")
     run.close()
-    values: list[Any] = [None, True, -1, 10**400, 1e308, "x" * 1000, "\x1b[2J", [], [1], {}, {"0": 1}, {"0": {"a": []}}]
+    hostile = "\x1b[2J\x07 [bold]x[/bold]\nnext"
+    values: list[Any] = [None, True, -1, 10**400, 1e308, "x" * 1000, hostile, [], [1], {}, {"0": 1}, {"0": {"a": []}}]
     keys = ["case", "folder", "text", "state", "sentence", "step", "loss", "metric", "target", "throughput", "ranks",
             "slow", "samples", "host", "cases", "outcome", "sentences", "test", "exit", "pid", "machine", "phase",
             "elapsed_s", "time_left_s", "metric_name", "sample_unit"]  # fmt: skip
@@ -254,8 +245,9 @@ def test_any_values_of_an_entry_are_accepted(tmp_path: Path) -> None:
                 file.write(
                     json.dumps({**entry, "host": "h", "folder": "a/round1", "samples": {"devices": value}}) + "\n"
                 )
-    follower = followed(run)
-    assert "\x1b" not in frame(follower, run.clock.now)
+    text = frame(followed(run), run.clock.now)
+    assert not {"\x1b", "\x07"} & {*text}
+    assert "[bold]x[/bold]" in text
 
 
 def test_curves() -> None:
@@ -321,3 +313,56 @@ def test_without_a_terminal_the_present_state_is_shown_once(tmp_path: Path, caps
     out, err = capsys.readouterr()
     assert "3 cases: 1 running, 1 failed" in out
     assert err == "expected a terminal to follow the run; this is its state now\n"
+
+
+# -- beside a real run, in a terminal ----------------------------------------------------------------------------
+
+SLEEP = "time.sleep(config.step_s)"
+WAIT = "time.sleep(config.step_s if step < 100 or Path({go!r}).exists() else 0.2)"
+
+
+@pytest.fixture
+def going_run(toy: Toy, installed: None) -> Iterator[Going]:
+    """A run of three cases in three workers, whose record exists; they are slow until the file ``go`` exists."""
+    toy.suite("gamma")
+    for program in toy.root.glob("suites/*/plain/run_pretraining.py"):
+        text = program.read_text()
+        assert SLEEP in text
+        program.write_text(text.replace(SLEEP, WAIT.format(go=str(toy.root / "go"))))
+    settings = ("--set=learning_rate=0.002", "--set=max_steps=1000", "--set=step_s=0.02")
+    going = toy.start("suites", "-m", "converges", "-k", "1x1", "-n", "3", *settings)
+    going.wait_for(lambda: list(toy.root.glob("reports/run*/live/*.jsonl")), "the live record")
+    yield going
+    print(going.text)
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        terminal.close()
+
+
+@pytest.mark.slow
+def test_three_cases_are_watched_to_their_end(going_run: Going, terminals: list[Terminal], toy: Toy) -> None:
+    watch = ["flagperf", "watch"]
+    terminals.append(wide := Terminal(watch, cwd=toy.root))
+    old = {"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"}
+    terminals.append(narrow := Terminal(watch, columns=60, rows=16, cwd=toy.root, env=old))
+    text = wide.wait_for(lambda text: "3 running" in text and text.count("  loss ") == 3)
+    for name in ("alpha", "beta", "gamma"):
+        assert f"{name}:plain:CPU:1:1:1 round 1" in text
+    assert any("\u2800" < char <= "\u28ff" for char in text)
+    narrow.wait_for(lambda text: "3 running" in text and "loss" in text)
+    assert narrow.text().isascii()
+    narrow.type("q")
+    assert narrow.end() == 0
+    assert going_run.process.poll() is None
+    (toy.root / "go").touch()
+    assert wide.end(120) == 0
+    assert "flagperf: 3 of 3 cases passed" in " ".join(wide.text().split())
+    assert going_run.wait(60) == 0
+    for part in ("preflight: 3 cases on 1 host", "] alpha:plain:CPU:1:1:1 round 1  step 1  loss "):
+        assert part in going_run.text
+    assert going_run.text.count("  finished  after ") == 3
