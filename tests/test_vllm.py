@@ -1,6 +1,5 @@
-"""A real vLLM, started by the harness: it serves what was trained, is killed at full load, and ends with the run."""
+"""A real vLLM, started by the harness: it serves what was trained, and ends with the run."""
 
-import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -59,17 +58,6 @@ def test_vllm_serves_the_model_that_was_trained(repo: Path, tmp_path: Path) -> N
     assert failed <= {"client"}, out  # a busy machine delays the client
     assert case["metrics"]["right_tokens"]["median"] >= 0.99
     assert 0.99 <= case["metrics"]["perplexity_agreement"]["median"] < 1.0, "the engine's, not a copy of the trainer's"
-    assert servers(tmp_path) == []
-
-
-def test_the_last_words_of_a_vllm_that_is_killed_at_full_load_are_reported(repo: Path, tmp_path: Path) -> None:
-    with started(repo, tmp_path, "--synthetic", "--set=point_least_s=60", "--set=point_most_s=60") as run:
-        until(lambda: log(tmp_path).count("POST /v1/completions") > 8, "four users get answers", START_S)
-        os.kill(servers(tmp_path)[0], signal.SIGKILL)
-        out, _ = run.communicate()
-    assert run.returncode == 1, out
-    assert "ServerError: the server ended with signal SIGKILL at 4 at once; its last words: " in out
-    assert "POST /v1/completions" in out.partition("its last words: ")[2]
     assert servers(tmp_path) == []
 
 

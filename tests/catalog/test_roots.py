@@ -19,8 +19,7 @@ from pytest_flagperf.hosts import Host, HostError, HostLost
 from pytest_flagperf.hosts.deploy import Code
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.problems import MissingHosts, Problems
-from pytest_flagperf.runtime import Interpreter, OnProgress, RuntimeSetupError, host_module
-from pytest_flagperf.runtime import host as host_runtime
+from pytest_flagperf.runtime import Interpreter, OnProgress, host_module
 from pytest_flagperf.settings import read_settings
 from pytest_flagperf.stored.plan import Deviation
 from tests.helpers.plugin_packages import Site
@@ -194,33 +193,6 @@ def test_a_package_of_another_version_is_reported_once(
         assert notes == ([] if first else [f"{line}\n" for line in expected])
 
 
-@pytest.mark.parametrize("works", [True, False])
-def test_a_look_asks_a_python_once_for_the_packages_of_all_cases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
-) -> None:
-    asked: list[list[str]] = []
-
-    def ask(_host: Host, _code: Code, _module: str, request: dict[str, Any], **_: object) -> dict[str, Any]:
-        asked.append(request["packages"])
-        if not works:
-            raise RuntimeSetupError("/site/python does not work")
-        markers = {"python_full_version": "3.12.1"}
-        return {"packages": {"frame": "2", "grid": "3"}, "markers": markers, "executable": "/site/python", "path": []}
-
-    plans = []
-    for model, package in (("toy", "frame==1"), ("two", "grid<3")):
-        write(write_suite(tmp_path, model), "requirements.txt", f"{package}\n")
-        case = Case.parse(f"{model}:pytorch:X9:1:1:1")
-        plans.append(plan_of(case, runtime="host"))
-    monkeypatch.setattr(host_runtime, "ask", ask)
-    environments = Environments(read_settings({"python": "/site/python"}, tmp_path), tree(tmp_path))
-    warnings = environments.warnings(plans, [LocalHost()])
-    assert asked == [["frame", "grid", "pip"]]
-    assert [line.split(";")[0] for line in warnings] == [
-        f"warning: /site/python has {found}" for found in ("frame 2", "grid 3") if works
-    ]
-
-
 @pytest.mark.parametrize(
     ("cause", "kind"),
     [(HostLost("h1: no connection"), MissingHosts), (HostError("h1: its disk is full"), Problems)],
@@ -243,13 +215,6 @@ def test_a_start_waits_for_hosts_that_do_not_answer_and_for_no_other_problem(
     with pytest.raises(Problems) as raised:
         environments.interpreters(plan, [LocalHost()])
     assert type(raised.value) is kind
-
-
-def test_a_warning_about_packages_is_shown_once(tmp_path: Path, notes: list[str]) -> None:
-    environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
-    for text in ("warning: no packages with A=cpu", "warning: no packages with A=cpu", "warning: no packages with B=1"):
-        environments.show(LocalHost(), text)
-    assert notes == ["warning: no packages with A=cpu\n", "warning: no packages with B=1\n"]
 
 
 def test_a_dangling_link_is_reported(tmp_path: Path) -> None:

@@ -246,8 +246,3 @@ def test_a_failed_copy_is_gone(tree: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "No space left on device" in capsys.readouterr().err
     assert files(tree) == before
     assert not [path for path in (tree / "suites").iterdir() if "mixer" in path.name]
-
-
-def test_a_similar_name_of_another_model_is_noted(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new-model", "berts", f"--like={LIKE}"]) == 0
-    assert "note: a model with a similar name exists; did you mean bert?" in capsys.readouterr().out

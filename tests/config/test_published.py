@@ -60,13 +60,6 @@ def assigned(vendor: str, one: Case) -> set[str]:
     return names
 
 
-def test_a_value_that_was_applied_names_the_line_of_the_original(catalog: Catalog) -> None:
-    values = config_of(catalog, "iluvatar", case("resnet50", "BI-V100", "1x8")).values
-    assert values["learning_rate"].where == "vendors/iluvatar/resnet50-pytorch/config/config_BI-V100x1x8.py:1"
-    steps = config_of(catalog, "metax", case("glm", "C500", "1x1")).values["eval_steps"]
-    assert steps.file == "suites/glm/pytorch/config/original.toml"
-
-
 def test_every_name_of_the_tables_is_a_key_of_its_suite() -> None:
     ours = Catalog.scan([published.REPO])
     for suite in ours.trainings.values():
@@ -237,11 +230,3 @@ if torch.cuda.is_available():
     assert "did you mean eval_interval_samples" in by_line[10]
     assert by_line[11] == "do_train = False: expected True: a round always trains"
     assert by_line[13].startswith("if torch.cuda.is_available(): config files are read, not run; expected assignments")
-
-
-def test_a_neighbours_unread_value_may_be_replaced(tmp_path: Path) -> None:
-    common = "import torch\nseed = torch.initial_seed()\nlr = 1e-5\n"
-    write(tmp_path, "vendors/nvidia/glm-pytorch/config/config_common.py", common)
-    (problem,) = problems(tmp_path, "from config_common import *\n")
-    assert problem.startswith("config_common.py:2: seed: 'torch.initial_seed()' is not evaluated")
-    assert own(tmp_path, "from config_common import *\nseed = 5\n").config["seed"] == 5

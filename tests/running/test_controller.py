@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
@@ -41,9 +40,3 @@ def test_figures_are_stored_and_shown(tmp_path: Path) -> None:
     text = page.body(tmp_path, tmp_path)
     assert "load 1.50 on 8 cores, 24 GiB of 32 GiB memory available before" in text
     assert "pytest-flagperf used 4.5 s of CPU time, 100 MiB" in text
-
-
-@pytest.mark.parametrize("figures", [{}, {"cores": 8}])
-def test_a_run_without_figures_shows_no_controller(tmp_path: Path, figures: dict[str, float]) -> None:
-    store.write_run(tmp_path, RunInfo(controller=figures), ())
-    assert "<dt>Controller" not in page.body(tmp_path, tmp_path)

@@ -22,7 +22,7 @@ from pytest_flagperf.results import Outcome
 from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.comparing.baselines import Accepted
 from pytest_flagperf.results.comparing.stored_runs import StoredRuns
-from pytest_flagperf.results.verdicts.case_result import CaseResult, summarize_case
+from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.running.directory import RunDirectory
 from pytest_flagperf.running.records import Records
 from pytest_flagperf.running.restarts import Restarts
@@ -32,7 +32,6 @@ from pytest_flagperf.selection import Selected
 from pytest_flagperf.settings import Settings
 from pytest_flagperf_compare.comparison import CaseRuns
 from pytest_flagperf_page import chart_html
-from pytest_flagperf_page.rows import row_of
 from pytest_flagperf_page.trend import trends_of
 from pytest_flagperf_serving.memory import request_bytes, weight_bytes, with_memory
 from pytest_flagperf_serving.tables import mark
@@ -336,13 +335,6 @@ def test_two_runs_are_compared_at_equal_speeds_of_a_user() -> None:
     assert kind.remarks([old], [faster(1.5, "device_rate")]) == [sentence.format("1.50")]
     assert kind.remarks([old], [old]) == [sentence.format("1.00")], "the control"
     assert "no speed of a user is in both" in kind.remarks([old], [faster(2.0, "user_rate")])[0]
-
-
-def test_the_overview_has_the_first_of_many_figures() -> None:
-    case = CaseResult("m:engine:CPU:1:1:1", (outcome(),), {})
-    *first, last = row_of(case, summarize_case(case)).measured
-    assert [line[1] for line in first][:2] == ["output_rate", "device_rate"]
-    assert (len(first), last[1]) == (8, f"and {len(outcome().metrics) - 8} more")
 
 
 def test_the_page_leads_with_the_curve_that_buyers_read() -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,12 +81,6 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         assert is_alive(pid)
         parent.kill()
     until(lambda: not is_alive(pid), "the server ends", 20)
-
-
-def test_the_clock_of_readiness_begins_with_the_start(serve: Callable[..., ServerProcess]) -> None:
-    begin = time.perf_counter()
-    server = serve(ready=False)
-    assert 0 < server.wait_ready(60) <= time.perf_counter() - begin
 
 
 def test_a_standing_server_is_measured_and_left_alone(
