@@ -40,10 +40,6 @@ def servers(reports: Path) -> list[int]:
     return sorted(found)
 
 
-def log(reports: Path) -> str:
-    return "".join(path.read_text(errors="replace") for path in reports.rglob("rank0.server.log"))
-
-
 @pytest.fixture(scope="module", autouse=True)
 def environment(suite_python: Callable[[Path], str]) -> str:
     return suite_python(SUITE.path)

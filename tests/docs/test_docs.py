@@ -4,10 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from pytest_flagperf.settings import COMMAND_LINE_OPTIONS, OPTIONS, SITE
-from tests import trained
 
 REPO = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)")
@@ -70,12 +67,3 @@ def test_the_paths_to_open_exist() -> None:
     paths = paths_to_open((REPO / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert len(paths) >= 25
     assert [path for path in paths if not (REPO / path).exists()] == []
-
-
-@pytest.mark.parametrize(("target", "selection"), [("bench", trained.benched()), ("bench-all", ["suites"])])
-def test_make_bench_trains_three_models_and_bench_all_trains_all(target: str, selection: list[str]) -> None:
-    assert len([argument for argument in trained.benched() if argument.startswith("suites/")]) == 3
-    # A make that calls these tests would pass on its flags, and print the folder it enters.
-    argv = ["make", "--dry-run", "--no-print-directory", "--old-file=setup", target, "BENCH=-k glm"]
-    command = subprocess.run(argv, cwd=REPO, capture_output=True, text=True, check=True).stdout.split()
-    assert command[1:] == ["-m", "pytest", *selection, "-k", "glm"]
