@@ -64,32 +64,6 @@ def test_the_config_is_in_the_plan_and_the_step_in_the_report(walked: Copy) -> N
     assert "passed with made's own step convert_model" in " ".join(" ".join(walked.outputs.values()).split())
 
 
-@pytest.mark.slow
-def test_it_is_found_in_another_root_and_in_an_installed_package(walked: Copy, tmp_path: Path) -> None:
-    """The last test of the page: it moves the folder out of the tree."""
-    plan = "pytest suites -k resnet50 --vendor=made --scale=reference --nodes=1x1 --plan"
-    package = tmp_path / "made_for_flagperf"
-    (package / "vendors").mkdir(parents=True)
-    shutil.move(str(walked.root / "vendors" / "made"), package / "vendors" / "made")
-    assert walked.changed == []
-    assert "vendor 'made': no such folder" in walked.run(plan, code=pytest.ExitCode.USAGE_ERROR)
-    assert "step convert_model" in walked.run(f"{plan} --roots={package}")
-    (package / "__init__.py").write_text(
-        "from pathlib import Path\nfrom pytest_flagperf.hooks import hookimpl\n\n"
-        "@hookimpl\ndef flagperf_roots():\n    return [Path(__file__).parent]\n"
-    )
-    info = tmp_path / "made_for_flagperf-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-for-flagperf\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[flagperf]\nmade = made_for_flagperf\n")
-    walked.environment["PYTHONPATH"] = str(tmp_path)
-    assert "step convert_model" in walked.run(plan)
-    assert re.search(r"made +Made +small +made-for-flagperf 1\.0 +M1", walked.run("flagperf list"))
-    assert "vendor made exists twice" in walked.run(
-        f"cp -r {package}/vendors/made vendors/ && {plan}", code=pytest.ExitCode.USAGE_ERROR
-    )
-
-
 def lay_out(root: Path, *options: str, code: int = 0) -> Path:
     assert main(["new-vendor", "made", "--hw=M1", *options, f"--to={root}"]) == code
     return root / "vendors" / "made"

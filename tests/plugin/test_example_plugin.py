@@ -1,6 +1,5 @@
 """The example package of docs/extending.md, built and installed as users do it: each of its hooks is used."""
 
-import ast
 import json
 import os
 import re
@@ -26,16 +25,6 @@ def test_the_document_shows_the_files_of_the_example() -> None:
     page = (EXAMPLE.parents[1] / "docs/extending.md").read_text(encoding="utf-8")
     files = (path.relative_to(EXAMPLE).as_posix() for path in EXAMPLE.glob("*/*.py"))
     assert [file for file in files if file not in shown and f"/example_plugin/{file})" not in page] == []
-
-
-def test_an_engine_with_hosts_of_its_own_needs_few_names() -> None:
-    def imported(module: str) -> list[str]:
-        nodes = ast.parse((EXAMPLE / "lab_flagperf" / module).read_text(encoding="utf-8")).body
-        own = (node for node in nodes if isinstance(node, ast.ImportFrom) and "flagperf" in str(node.module))
-        return [name.name for node in own for name in node.names]
-
-    assert len(imported("lent_hosts.py")) <= 14
-    assert len(imported("engine.py")) > 14, "the control: an engine that runs the ranks itself"
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +84,7 @@ def test_what_is_wrong_with_lent_hosts_is_reported(example: Toy, table: str, pro
 
 
 @pytest.mark.slow
-def test_a_suite_of_the_examples_kind_runs_and_every_command_reads_it(example: Toy) -> None:
+def test_a_suite_of_the_examples_kind_runs_and_is_shown(example: Toy) -> None:
     toml = PLAIN_MEASUREMENT_TOML.replace('kind = "measurement"', 'kind = "transfer"')
     example.measurement(toml=toml)
     test = example.root / "suites" / "gamma" / "test_gamma.py"
@@ -116,6 +105,3 @@ def test_a_suite_of_the_examples_kind_runs_and_every_command_reads_it(example: T
     assert (stored["ok"], judged["grows copy"]) == (True, ("grows", True))
     assert ">Transfer</h3>" in (example.runs[0] / "report.html").read_text()
     assert f"{case}: copy 20 GB/s" in example.flagperf("show", run).stdout
-    assert "0 differences" in example.flagperf("verify", run).stdout
-    assert "copy" in example.flagperf("compare", run, run).stdout
-    assert re.search(r"^gamma:plain +copy and 1 more +reference, small", example.flagperf("list").stdout, re.MULTILINE)
