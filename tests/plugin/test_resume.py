@@ -185,18 +185,18 @@ def test_a_replay_whose_controller_died_is_repeated_or_its_round_runs_again(loca
         going.kill()
     assert going.wait() == -signal.SIGKILL
     dies.unlink()
-    [states] = local.run_directory.glob("*/round1.states")
+    [case] = (states.parent for states in local.run_directory.glob("*/round1.states"))
     if left == "nothing":
-        shutil.rmtree(states)
+        shutil.rmtree(case / "round1.states")
     output = local.resume(*options)
     assert "flagperf: replay missing: alpha:plain:CPU:1:1:1: no " in output
     assert ("round1_replay still runs: resuming it" in output) == (left == "clean process")
     assert ("round 1: runs again: the clean process did not finish" in output) == (left == "nothing")
-    case = states.parent
     failed = ["failed1-round1", "failed1-round1_replay"] if left == "nothing" else []
     assert sorted(path.name for path in case.glob("*round1*")) == [*failed, "round1", "round1_replay"]
     [verdicts] = (json.loads(path.read_text())["verdicts"] for path in case.glob("verdicts/*throughput*"))
     assert {verdict["got"] for verdict in verdicts if verdict["name"] == "repeatable"} == {"equal bit by bit"}
+    assert verification.verify(local.run_directory)[1] == ()
     local.assert_nothing_runs()
 
 
