@@ -155,15 +155,8 @@ def test_what_pytest_html_does_by_itself_still_works(browser: Browser, page_of_t
         assert "assert 1 == 2" in visible[0]
         items.first.locator(".col-result").click()
         assert log.first.is_visible()
-        items.first.locator(".col-result").click()
-        assert not log.first.is_visible()
-        seen.page.locator("#show_all_details").click()
-        assert log.first.is_visible()
         seen.page.locator("input[data-test-result=passed]").click()
         assert items.count() == 3
-        seen.page.locator("#results-table th.sortable", has_text="Duration").click()
-        times = seen.page.locator("#results-table .col-duration").all_inner_texts()
-        assert len(times) == 3
         assert seen.problems() == []
     none, alpha = (str(escape(json.dumps(case_cell(case))[1:-1])) for case in ("", "alpha:plain:CPU:1:1:1"))
     changed = tmp_path / "report.html"
