@@ -1,6 +1,5 @@
 """The grammar of a case."""
 
-import random
 from fnmatch import fnmatchcase
 
 import pytest
@@ -18,19 +17,8 @@ VALID = [
 ]
 
 
-def test_any_valid_case_is_parsed_from_its_own_string() -> None:
-    assert [str(Case.parse(text)) for text in VALID] == VALID
-    draw = random.Random(1)
-    letters = "abzAZ019._+-"
-    for _ in range(500):
-        names = ["m" + "".join(draw.choices(letters, k=draw.randrange(6))) for _ in range(2)]
-        framework = "f" + "".join(draw.choices("abz019.+-", k=3)) + draw.choice(["", "_1.0"])
-        counts = [str(draw.randrange(1, 999)) for _ in range(3)]
-        text = ":".join([names[0], framework, names[1], *counts])
-        assert str(Case.parse(text)) == text
-
-
 def test_a_case_knows_its_parts() -> None:
+    assert [str(Case.parse(text)) for text in VALID] == VALID
     case = Case.parse("bert:pytorch_1.8:A100:2:8:3")
     assert (case.framework_name, case.framework_version) == ("pytorch", "1.8")
     assert (case.shape, case.shape.cards, case.folder) == (Shape(2, 8), 16, "bert_pytorch_1.8_A100_2_8_3")
