@@ -1,8 +1,6 @@
 """The command line over stored runs: what it prints, what it writes, and its exit codes."""
 
 import csv
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,19 +57,6 @@ def test_a_run_that_has_not_ended_says_how_far_it_is(
     finish(run.path)
     assert "1 of 1 case passed" in output_of(capsys, "show", run.path), "the control"
     run.close()
-
-
-def test_it_runs_as_a_module_and_exits_silently_when_its_reader_closes_the_pipe(tmp_path: Path) -> None:
-    run_of(tmp_path / "run")
-    command = [sys.executable, "-m", "pytest_flagperf", "show", str(tmp_path / "run")]
-    whole = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "toy 1x1" in whole.stdout
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == ""
-    assert process.returncode == 141
 
 
 def test_list_names_suites_vendors_chips_shapes_and_scales(tmp_path: Path, capsys: Capture) -> None:

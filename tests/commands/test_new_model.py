@@ -15,7 +15,6 @@ from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
 from pytest_flagperf.plan import Plan, PlanRequest, make_plan
-from pytest_flagperf.plan.describe import describe
 from tests.helpers.walk import Copy
 from tests.repository.test_architecture import foreign
 from tools import markers, run_tool
@@ -165,13 +164,6 @@ def test_its_case_is_planned_and_its_readmes_can_be_filled(tree: Path, capsys: p
     (tree / "suites/mixer/pytorch/README.md").write_text(readme.replace("at least 0.9", "at least 0.8"))  # the control
     assert run_tool(readme_tool, ["--check"]) == 1
     assert "suites/mixer/pytorch/README.md: section case is out of date" in capsys.readouterr().out
-
-
-def test_figures_of_the_copied_model_are_not_those_of_the_copy(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new-model", "mixer", f"--like={LIKE}"]) == 0
-    assert f"Not copied, because they are figures of {LIKE}: flops_per_sample, [goal]; set" in capsys.readouterr().out
-    assert planned(tree, LIKE).flops_per_sample
-    assert "no FLOPs per sample declared" in describe(replace(planned(tree, "mixer"), peak_tflops=1.0))
 
 
 def test_the_copy_passes_the_linter_and_lists_lines_to_change(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -208,10 +208,6 @@ def test_neighbours_are_imported_from_their_own_folder(tmp_path: Path) -> None:
         "a": (1, "_base.py"),
         "b": (2, "_base.py"),
     }
-    for folder, value in (("one", 1), ("two", 2)):
-        write(tmp_path, f"{folder}/common.py", f"a = {value}\n")
-        write(tmp_path, f"{folder}/main.py", "from common import *\n")
-    assert [load(tmp_path / folder / "main.py").names["a"].value for folder in ("one", "two")] == [1, 2]
 
 
 @pytest.mark.parametrize(
