@@ -146,9 +146,3 @@ def test_without_the_package_of_an_engine_the_others_work(tmp_path: Path, monkey
     assert problem(tmp_path, cluster="slurm", engine=None) == "--cluster=slurm: unknown engine; choose from agents"
     assert opened(tmp_path, "[slurm]\n", engine=None).host_count == 1
     _load.cache_clear()
-
-
-def test_names_of_our_engines_are_taken(site: Site, tmp_path: Path) -> None:
-    site.install(ENGINE.format(body=OPEN, name="agents"))
-    assert "the name 'agents' belongs to pytest-flagperf" in problem(tmp_path)
-    assert opened(tmp_path, engine="agents").host_count == 1  # plugins' engines are not looked up

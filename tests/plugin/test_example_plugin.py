@@ -67,23 +67,6 @@ def test_a_run_uses_every_hook_of_the_example(example: Toy) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("table", "problem"),
-    [
-        ("lend = ' '", "flagperf.toml: engines.lend.lend: expected a program, got no word"),
-        ("lend = './no-lend'", "./no-lend 1: expected 1 names, got 0 names and exit code 127: [Errno 2] No such file"),
-        ("lend = 'printf !%s'\ntake_back = 'false'", "printf !%s: hosts: '!1': expected host"),
-        ("lend = 'printf !%s'\ntake_back = 'false'", "false !1: exit code 1: ; return the host by hand"),
-    ],
-)
-def test_what_is_wrong_with_lent_hosts_is_reported(example: Toy, table: str, problem: str) -> None:
-    (example.root / "flagperf.toml").write_text(f"[engines.lend]\n{table}\n[cluster]\nreach = 'false {{host}}'\n")
-    result = example.run("suites", "-k", "alpha and converges", "--engine=lend")
-    assert result.ret != 0
-    assert problem in str(result.stdout) + str(result.stderr)
-
-
-@pytest.mark.slow
 def test_a_suite_of_the_examples_kind_runs_and_is_shown(example: Toy) -> None:
     toml = PLAIN_MEASUREMENT_TOML.replace('kind = "measurement"', 'kind = "transfer"')
     example.measurement(toml=toml)
