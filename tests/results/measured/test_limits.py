@@ -17,7 +17,6 @@ from pytest_flagperf.results.measured.limits import (
     Place,
     StepWork,
     interpolated,
-    limits_of,
     of_step,
     rates_of,
     work_of,
@@ -29,7 +28,7 @@ from pytest_flagperf.stored.plan import MeasuredFigure
 from pytest_flagperf_compare.machines import explained
 from pytest_flagperf_page import page
 from tests.helpers.command_line import flagperf
-from tests.helpers.stored_runs import Change, add_case, finish
+from tests.helpers.stored_runs import Change, add_case, finish, run_of
 
 HERE = Place("acme", "X9", "pytorch", frozenset(["h1"]), 1, 2)
 WORK = StepWork(HERE, "bf16", seconds=0.1, samples=64.0, flops=40e12, bytes=90e9, operations=200e9, exchanged=1e9)
@@ -191,6 +190,8 @@ def test_page_and_comparison_show_what_machines_explain(tmp_path: Path, capsys: 
     assert "slower when it was measured" not in section
     slow = run_with_machine(tmp_path / "slow", 640.0, 300e12)
     assert "slower when it was measured" in page.standalone(slow, tmp_path / "page.html")
+    without = run_of(tmp_path / "without a machine")
+    assert "Limits of the machine" not in page.standalone(without, tmp_path / "page.html")
     flagperf("compare", old, new)
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: net:")]
     assert "is 40 ms instead of 50 ms: the machines explain 50 % of the difference" in notes[0]
@@ -200,9 +201,3 @@ def test_the_suites_have_the_figures_that_limits_need(repo: Path) -> None:
     figures = {name for suite in Catalog.scan([repo]).suites.values() for name in suite.figures}
     precisions = ("fp32", "tf32", "bf16", "fp16", "fp8")  # of trainings
     assert {ALL_REDUCE, *MEMORY_FIGURES, *(f"matmul_{one}" for one in precisions)} <= figures
-
-
-def test_no_machine_no_section(tmp_path: Path) -> None:
-    add_case(tmp_path / "run", "converged_1x1")
-    assert "Limits of the machine" not in page.standalone(finish(tmp_path / "run"), tmp_path / "page.html")
-    assert limits_of(WORK, []) is None

@@ -8,7 +8,6 @@ import pytest
 from pytest_flagperf.results.measured import phases
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import Outcome
-from pytest_flagperf.results.measured.phases import Phase
 from tests.helpers import recording
 from tests.helpers.recording import START_MS, Training
 from tests.helpers.results_help import edit_json, recorded, replay_dir
@@ -58,10 +57,3 @@ def test_without_a_warm_up_all_is_training(tmp_path: Path) -> None:
     shutil.copytree(replay_dir("converged_1x1"), tmp_path / "round1")
     edit_json(tmp_path / "round1" / "plan.json", config={})
     assert spans(measure(tmp_path / "round1"))[:2] == [("init", 0.0, 3.0), ("train", 3.0, 9.0)]
-
-
-def test_no_log_no_phases(tmp_path: Path) -> None:
-    shutil.copytree(replay_dir("converged_1x1"), tmp_path / "round1")
-    (tmp_path / "round1" / "localhost_noderank0" / "rank0.out.log").unlink()
-    assert measure(tmp_path / "round1").phases == ()
-    assert phases.training([Phase("init", 0.0, 1.0)]) is None
