@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from pytest_flagperf.engines.agents.preflight import HostRequirements, inspect
-from pytest_flagperf.hosts.cluster import ClusterConfig
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.host_pool import run_on_each
 from pytest_flagperf.hosts.ssh import ssh_hosts
@@ -19,8 +18,7 @@ HOSTS = 32
 def measure() -> Section:
     """Run preflight on new hosts twice."""
     with Lab() as lab:
-        settings = lab.ssh_settings(lab.hosts(HOSTS, fresh=True))
-        conf = ClusterConfig(tuple(settings.hosts), settings.user, settings.port, settings.key, settings.known_hosts)
+        conf = lab.ssh_settings(lab.hosts(HOSTS, fresh=True))
         hosts, took = ssh_hosts(conf), []
         try:
             for _ in range(2):

@@ -488,7 +488,7 @@ class SimulatedHosts:
     @property
     def settings(self) -> Cluster:
         named = [f"{self.folder.name}{number}={address(number)}" for number in range(self._count)]
-        return Cluster(named, "root", self.port, str(self.folder / "user_key"), str(self.folder / "known_hosts"))
+        return Cluster(tuple(named), "root", self.port, str(self.folder / "user_key"), str(self.folder / "known_hosts"))
 
     def __enter__(self) -> Self:
         return self

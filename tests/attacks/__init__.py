@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.trees import write
 from tests.test_trainings import Finished, run
 
 VENDOR = """
@@ -26,10 +27,8 @@ def backward(ctx, loss, scaler):
 
 def trained(repo: Path, root: Path, adapter: str, device: str | None = None) -> Finished:
     folder = root / "vendors" / "sly"
-    extern = folder / "resnet50-pytorch" / "extern"
-    extern.mkdir(parents=True)
-    (folder / "vendor.toml").write_text(VENDOR)
-    (extern / "trainer_adapter.py").write_text(adapter)
+    write(folder, "vendor.toml", VENDOR)
+    write(folder, "resnet50-pytorch/extern/trainer_adapter.py", adapter)
     if device is not None:
         (folder / "device.py").write_text(device)
     arguments = ["-k", "resnet50 and not speedup", f"--roots={root}", "--vendor=sly", "--nodes=1x1"]

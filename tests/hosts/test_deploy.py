@@ -14,6 +14,7 @@ from pytest_flagperf.hosts.deploy import Code, attach, call_module, open_module,
 from pytest_flagperf.hosts.local import LocalHost
 from pytest_flagperf.hosts.replies import PATH, TEXT, Shape
 from tests.engines.agents.test_preflight import IDLE, running
+from tests.helpers.trees import write
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 HOST = LocalHost("here")
@@ -35,11 +36,9 @@ else:
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
     folder = tmp_path / "m"
-    (folder / "pytorch" / "__pycache__").mkdir(parents=True)
-    (folder / "pytorch" / "run.py").write_text("print(1)\n")
-    (folder / "pytorch" / "__pycache__" / "run.pyc").write_bytes(b"compiled")
-    (folder / "tool.sh").write_text("#!/bin/sh\n")
-    (folder / "tool.sh").chmod(0o755)
+    write(folder, "pytorch/run.py", "print(1)\n")
+    write(folder, "pytorch/__pycache__/run.pyc", "compiled")
+    write(folder, "tool.sh", "#!/bin/sh\n").chmod(0o755)
     return folder
 
 

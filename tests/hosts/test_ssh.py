@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 ECHO = "import sys\nfor line in sys.stdin: print('noise'); print(line, end='', flush=True)"
 
 
-def conf_of(lab: Lab, hosts: list[LabHost]) -> ClusterConfig:
-    ssh = lab.ssh_settings(hosts)
-    return ClusterConfig(tuple(ssh.hosts), ssh.user, ssh.port, ssh.key, ssh.known_hosts)
-
-
 @pytest.fixture
 def there(lab: Lab) -> LabHost:
     return lab.hosts(1)[0]
@@ -40,7 +35,7 @@ def there(lab: Lab) -> LabHost:
 
 @pytest.fixture
 def host(lab: Lab, there: LabHost) -> Iterator[SSHHost]:
-    (made,) = ssh_hosts(conf_of(lab, [there]))
+    (made,) = ssh_hosts(lab.ssh_settings([there]))
     yield made
     made.close()
 
@@ -73,18 +68,18 @@ def refused(conf: ClusterConfig) -> str:
 
 def test_an_unknown_or_changed_host_is_refused_with_the_fix(lab: Lab, there: LabHost, tmp_path: Path) -> None:
     file = tmp_path / "known"
-    message = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    message = refused(replace(lab.ssh_settings([there]), known_hosts=str(file)))
     known = subprocess.run(["ssh-keygen", "-lf", lab.known_hosts], capture_output=True, text=True, check=True).stdout
     assert f"the host key of {there.address} is unknown: ed25519 {known.split()[1]}. If it is" in message
     cure = message.rpartition("add it: ")[2]
     assert cure == f"ssh-keyscan -t ed25519 -p 22 {there.address} >> {file}"
     subprocess.run(cure, shell=True, check=True, capture_output=True)
-    (host,) = ssh_hosts(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    (host,) = ssh_hosts(replace(lab.ssh_settings([there]), known_hosts=str(file)))
     assert host.run(["true"], timeout_s=30).code == 0
     host.close()
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
     file.write_text(f"{there.address} {(tmp_path / 'other.pub').read_text()}")
-    message = refused(replace(conf_of(lab, [there]), known_hosts=str(file)))
+    message = refused(replace(lab.ssh_settings([there]), known_hosts=str(file)))
     assert f"the host key of {there.address} differs from the one in {file}: got ed25519 SHA256:" in message
     assert message.endswith(f"ssh-keygen -R {there.address} -f {file}")
 
@@ -93,13 +88,16 @@ def test_a_refused_key_is_named(lab: Lab, there: LabHost, tmp_path: Path, monkey
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = tmp_path / "wrong"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    message = refused(replace(conf_of(lab, [there]), key=str(key)))
+    conf = replace(lab.ssh_settings([there]), key=str(key))
+    message = refused(conf)
     assert f"no key was accepted for the user root; tried {key} and the keys of the SSH agent" in message
     assert message.endswith(f"ssh-copy-id -i {key} -p 22 root@{there.address}")
     subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", key], check=True)
-    assert f"{key} has a passphrase; add it to the SSH agent" in refused(replace(conf_of(lab, [there]), key=str(key)))
+    assert f"{key} has a passphrase; add it to the SSH agent" in refused(
+        replace(lab.ssh_settings([there]), key=str(key))
+    )
     key.write_text("no key")
-    assert "22: not a valid OPENSSH private key file" in refused(replace(conf_of(lab, [there]), key=str(key)))
+    assert "22: not a valid OPENSSH private key file" in refused(conf)
 
 
 def test_the_ssh_agents_key_is_used(lab: Lab, there: LabHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +107,7 @@ def test_the_ssh_agents_key_is_used(lab: Lab, there: LabHost, tmp_path: Path, mo
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         until(path.exists, "the agent")
         subprocess.run(["ssh-add", "-q", lab.key], check=True)
-        (host,) = ssh_hosts(replace(conf_of(lab, [there]), key=None))
+        (host,) = ssh_hosts(replace(lab.ssh_settings([there]), key=None))
         assert host.run(["true"], timeout_s=30).code == 0
         host.close()
     finally:
@@ -138,7 +136,7 @@ def test_the_ssh_configuration_is_followed(lab: Lab, tmp_path: Path, monkeypatch
 
 def test_unreachable_hosts_are_reported_all_at_once(lab: Lab, there: LabHost) -> None:
     unused = lab.place.address(250)
-    conf = conf_of(lab, [there])
+    conf = lab.ssh_settings([there])
     pool = cluster_pool(replace(conf, hosts=(f"{there.address}:2222", "no.such.host.invalid", unused)))
     errors = run_on_each(pool.hosts, lambda host: host.run(["true"], timeout_s=30)).values()
     assert all(isinstance(error, HostError) for error in errors)
@@ -153,7 +151,7 @@ def test_unreachable_hosts_are_reported_all_at_once(lab: Lab, there: LabHost) ->
 @pytest.mark.slow
 def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
     way, *others = lab.hosts(3)
-    conf = conf_of(lab, others)
+    conf = lab.ssh_settings(others)
     pool = cluster_pool(replace(conf, gateway=f"root@{way.address}"))
     try:
         with ThreadPoolExecutor(2) as both:
@@ -184,7 +182,7 @@ def test_a_gateway_leads_to_the_others_over_one_connection(lab: Lab) -> None:
     ],
 )
 def test_a_host_without_python_is_told_what_to_set(lab: Lab, there: LabHost, python: str, message: str) -> None:
-    (host,) = ssh_hosts(replace(conf_of(lab, [there]), python=python))
+    (host,) = ssh_hosts(replace(lab.ssh_settings([there]), python=python))
     for work in (lambda: host.run(["true"], timeout_s=30), lambda: host.open(["true"])):
         with pytest.raises(HostError, match=message):
             work()
@@ -193,7 +191,7 @@ def test_a_host_without_python_is_told_what_to_set(lab: Lab, there: LabHost, pyt
 
 def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
     threads, files = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
-    (host,) = ssh_hosts(conf_of(lab, [there]))
+    (host,) = ssh_hosts(lab.ssh_settings([there]))
     host.run(["true"], timeout_s=30)
     channel = host.open([host.python, "-c", ECHO])
     host.close()

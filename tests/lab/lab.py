@@ -11,10 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, Self, final
 
+from pytest_flagperf.hosts.cluster import ClusterConfig
 from tests.helpers.waiting import until
 from tests.lab.built import built
 from tests.lab.cgroup import hierarchies
@@ -57,18 +57,12 @@ class Process(NamedTuple):
     cmdline: str
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """What a settings file's [cluster] has to say to reach the hosts."""
-
-    hosts: list[str]
-    user: str
-    port: int
-    key: str
-    known_hosts: str
+class Cluster(ClusterConfig):
+    """How to reach the hosts, also as the text of a settings file."""
 
     def toml(self) -> str:
-        return "[cluster]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in asdict(self).items())
+        names = ("hosts", "user", "port", "key", "known_hosts")
+        return "[cluster]\n" + "".join(f"{name} = {json.dumps(getattr(self, name))}\n" for name in names)
 
 
 class LabHost:
@@ -404,8 +398,8 @@ class Lab:
 
     def ssh_settings(self, hosts: Iterable[LabHost] | None = None) -> Cluster:
         """How to reach these hosts, by default all, as a settings file wants it: h1=10.77.0.2 names them too."""
-        named = [f"{host.name}={host.address}" for host in (self._hosts if hosts is None else hosts)]
-        return Cluster(named, USER, LabHost.port, str(self.key), str(self.known_hosts))
+        named = (f"{host.name}={host.address}" for host in (self._hosts if hosts is None else hosts))
+        return Cluster(tuple(named), USER, LabHost.port, str(self.key), str(self.known_hosts))
 
     def ssh_config(self) -> Path:
         """A file for `ssh -F` in which the hosts have their names."""

@@ -21,8 +21,8 @@ from pytest_flagperf.runtime.docker.containers import _container_name, prepare
 from pytest_flagperf.runtime.docker.images import case_recipe, image_name, vendor_recipe
 from pytest_flagperf.runtime.docker.run_options import Options, OptionsError, parse
 from tests.helpers.python_image import python_files
+from tests.helpers.trees import write
 from tests.helpers.waiting import until
-from tests.hosts.test_ssh import conf_of
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -143,22 +143,16 @@ def test_what_a_container_sees_and_shares_with_the_host_is_known() -> None:
 @pytest.fixture
 def vendor(tmp_path: Path) -> Path:
     folder = tmp_path / "vendors" / "toy"
-    write(folder / "images/frame/Dockerfile", f"FROM {PYTHON}\nCOPY requirements.txt /\n")
-    write(folder / "model-frame/config/config_X1x1x1.py", "")
+    write(folder, "images/frame/Dockerfile", f"FROM {PYTHON}\nCOPY requirements.txt /\n")
+    write(folder, "model-frame/config/config_X1x1x1.py", "")
     return folder
 
 
 @pytest.fixture
 def required(vendor: Path, tmp_path: Path) -> RuntimeRequest:
-    needs = write(tmp_path / "suites/model/frame/requirements.txt", "pip\n")
+    needs = write(tmp_path, "suites/model/frame/requirements.txt", "pip\n")
     image = Image(folder=vendor / "images/frame", extras=vendor / "model-frame", options_source="toy's options")
     return RuntimeRequest("frame", (needs,), image=image)
-
-
-def write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
 
 
 def with_image(required: RuntimeRequest, **changes: Any) -> RuntimeRequest:
@@ -169,16 +163,16 @@ def test_an_image_is_named_by_its_content(required: RuntimeRequest, vendor: Path
     name = image_name(required)
     assert name.startswith("flagperf-toy-frame:")
     assert image_name(required) == name
-    write(vendor / "images/frame/patch.diff", "")
+    write(vendor, "images/frame/patch.diff", "")
     patched = image_name(required)
-    write(required.requirements[0], "pip>1\n")
+    required.requirements[0].write_text("pip>1\n")
     needing = image_name(required)
     elsewhere = image_name(replace(required, pip_source="https://mirror.example/simple"))
     assert len({name, patched, needing, elsewhere}) == 4
 
 
 def test_image_names_are_valid_for_docker(tmp_path: Path) -> None:
-    file = write(tmp_path / "vendors/Big.Co/images/PyTorch_1.13+cu/Dockerfile", "FROM x\n")
+    file = write(tmp_path, "vendors/Big.Co/images/PyTorch_1.13+cu/Dockerfile", "FROM x\n")
     name = image_name(RuntimeRequest("frame", image=Image(folder=file.parent)))
     assert name.startswith("flagperf-big.co-pytorch_1.13-cu:")
 
@@ -192,26 +186,26 @@ def test_a_given_image_has_its_name_and_a_dockerfile_the_requirements_of_all_sui
     required: RuntimeRequest, vendor: Path, tmp_path: Path
 ) -> None:
     assert image_name(with_image(required, image="theirs:1")) == "theirs:1"
-    other = write(tmp_path / "suites/other/frame/requirements.txt", "numpy==2\n")
-    own = write(vendor / "model-frame/config/requirements.txt", "fused\n")
+    other = write(tmp_path, "suites/other/frame/requirements.txt", "numpy==2\n")
+    own = write(vendor, "model-frame/config/requirements.txt", "fused\n")
     recipe = vendor_recipe(replace(required, requirements=(*required.requirements, other, own)))
     assert recipe.files["requirements.txt"] == (0o644, b"numpy==2\npip\n")
 
 
 def test_a_case_that_adds_nothing_has_no_layer_of_its_own(required: RuntimeRequest, vendor: Path) -> None:
     assert case_recipe(required, "base", "id") is None
-    write(vendor / "model-frame/config/environment_variables.sh", "export A=1\n")
+    write(vendor, "model-frame/config/environment_variables.sh", "export A=1\n")
     assert case_recipe(required, "base", "id") is None
 
 
 def test_a_cases_layer_depends_on_its_files_and_its_base(required: RuntimeRequest, vendor: Path) -> None:
-    write(vendor / "model-frame/config/requirements.txt", "fused\n")
+    write(vendor, "model-frame/config/requirements.txt", "fused\n")
     one, other = case_recipe(required, "base", "id"), case_recipe(required, "base", "id of a newer one")
     assert one is not None
     assert other is not None
     assert one.name.startswith("flagperf-toy-model-frame:")
     assert one.name != other.name
-    write(vendor / "model-frame/config/environment_variables.sh", "export A=1\n")
+    write(vendor, "model-frame/config/environment_variables.sh", "export A=1\n")
     sourcing = case_recipe(required, "base", "id")
     assert sourcing is not None
     assert sourcing.name != one.name
@@ -250,7 +244,7 @@ def there(lab: Lab) -> LabHost:
     """A lab host with Docker, and an image with Python."""
     (host,) = lab.hosts(1)
     host.docker()
-    file = write(host.root / "tmp/build/Dockerfile", f"FROM {BASE}\nADD python.tar /\n")
+    file = write(host.root, "tmp/build/Dockerfile", f"FROM {BASE}\nADD python.tar /\n")
     file.with_name("python.tar").write_bytes(python_files())
     host.run(
         ["docker", "build", "--quiet", "--network=host", "--tag", PYTHON, "/tmp/build"], env={"DOCKER_BUILDKIT": "0"}
@@ -260,7 +254,7 @@ def there(lab: Lab) -> LabHost:
 
 @pytest.fixture(scope="module")
 def near(lab: Lab, there: LabHost) -> Iterator[SSHHost]:
-    (made,) = ssh_hosts(conf_of(lab, [there]))
+    (made,) = ssh_hosts(lab.ssh_settings([there]))
     yield made
     made.close()
 
@@ -320,10 +314,10 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 
 def add_csrc(adaptation: Path) -> None:
     """An extension with a setup.py that needs no compiler and no setuptools; it keeps a variable of its build."""
-    write(adaptation / "csrc/setup.py", "")
-    write(adaptation / "csrc/backend.py", BACKEND)
+    write(adaptation, "csrc/setup.py", "")
+    write(adaptation, "csrc/backend.py", BACKEND)
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    write(adaptation / "csrc/pyproject.toml", project)
+    write(adaptation, "csrc/pyproject.toml", project)
 
 
 def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
@@ -331,7 +325,7 @@ def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
 ) -> None:
     add_csrc(vendor / "model-frame")
     banner = 'ENTRYPOINT ["sh", "-c", "echo WELCOME; exec \\"$@\\"", "sh"]\n'  # a line before what the look prints
-    write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nCOPY requirements.txt /\n{banner}")
+    write(vendor, "images/frame/Dockerfile", f"FROM {PYTHON}\nCOPY requirements.txt /\n{banner}")
     messages: list[str] = []
     first = prepare(near, required, messages.append)
     assert first.details["fused"] == "1.0"
@@ -348,7 +342,7 @@ def test_an_image_is_built_once_with_the_cases_own_layer_on_it(
 
 
 def test_one_of_several_processes_builds(near: SSHHost, required: RuntimeRequest, vendor: Path) -> None:
-    write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
+    write(vendor, "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN sleep 1; echo built\n")
     messages: list[str] = []
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda _: prepare(near, required, messages.append).details["image_id"], range(3)))
@@ -361,7 +355,7 @@ def test_a_failed_build_has_its_end_and_a_fix(
     near: SSHHost, there: LabHost, required: RuntimeRequest, vendor: Path
 ) -> None:
     steps = "RUN seq 100\nRUN echo no compiler here >&2; exit 3\n"
-    file = write(vendor / "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
+    file = write(vendor, "images/frame/Dockerfile", f"FROM {BASE}\n{steps}")
     with pytest.raises(RuntimeSetupError) as caught:
         prepare(near, required, quiet)
     text = str(caught.value)
@@ -379,7 +373,7 @@ def test_a_given_image_is_used_unchanged_and_one_without_required_packages_is_re
     found = prepare(near, with_image(required, image=PYTHON), messages.append)
     assert found.details["image"] == PYTHON
     assert messages == ["inspecting the image"]
-    write(required.requirements[0], "pip\nNot_there>=1\n")
+    required.requirements[0].write_text("pip\nNot_there>=1\n")
     with pytest.raises(RuntimeSetupError, match=r"has no Not_there, required by frame suites"):
         prepare(near, required, quiet)
 
@@ -468,7 +462,7 @@ def test_only_leased_devices_are_visible(near: SSHHost, far: DockerEngine, requi
 
 
 def test_a_container_sources_the_environment(near: SSHHost, required: RuntimeRequest, tmp_path: Path) -> None:
-    file = write(tmp_path / "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
+    file = write(tmp_path, "environment_variables.sh", 'echo noise\nexport FUSED="it is\non" SHELL_OF=$0\nfalse\n')
     found = prepare(near, replace(required, environment_file=file), quiet)
     assert found.env == {"FUSED": "it is\non", "SHELL_OF": "environment_variables.sh"}
     kept = list(tmp_path.glob("cache/images/*.json"))
@@ -480,7 +474,7 @@ def test_a_container_sources_the_environment(near: SSHHost, required: RuntimeReq
 
 
 def test_an_engine_that_dies_is_named(near: SSHHost, there: LabHost, required: RuntimeRequest, vendor: Path) -> None:
-    write(vendor / "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN echo building; sleep 60\n")
+    write(vendor, "images/frame/Dockerfile", f"FROM {PYTHON}\nRUN echo building; sleep 60\n")
 
     def kill(line: str) -> None:
         if line.endswith(": building"):

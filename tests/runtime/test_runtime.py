@@ -36,8 +36,8 @@ from pytest_flagperf.runtime.requirements import conflicting, union
 from pytest_flagperf.runtime.venv import _WRITE, _uv, _write_program
 from pytest_flagperf.runtime.wheel_folder import requirement_text, with_dependencies
 from tests.helpers.package_index import PackageIndex, package_index
+from tests.helpers.trees import write
 from tests.helpers.waiting import until
-from tests.hosts.test_ssh import conf_of
 
 pytestmark = pytest.mark.integration
 
@@ -416,9 +416,7 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 def write_pip(home: dict[str, str], text: str, name: str = ".config/pip/pip.conf") -> None:
-    file = Path(home["HOME"], name)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+    write(Path(home["HOME"]), name, text)
 
 
 @pytest.mark.parametrize(
@@ -666,7 +664,7 @@ def test_environments_are_built_on_hosts_of_a_cluster_at_once(
 ) -> None:
     monkeypatch.setenv("UV_FIND_LINKS", "/wheels")
     monkeypatch.delenv("FLAGPERF_CACHE")
-    hosts = ssh_hosts(conf_of(lab, lab.hosts(2)))
+    hosts = ssh_hosts(lab.ssh_settings(lab.hosts(2)))
     messages: list[str] = []
     try:
         for there in hosts:

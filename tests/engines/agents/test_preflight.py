@@ -47,7 +47,6 @@ from pytest_flagperf.hosts.ssh import ssh_hosts
 from pytest_flagperf.progress import subscribed
 from pytest_flagperf.runtime import EngineRequirements
 from tests.helpers.rounds import Elsewhere
-from tests.hosts.test_ssh import conf_of
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab
@@ -582,8 +581,8 @@ def test_docker_without_permission_and_without_an_engine(lab: Lab) -> None:
     well.docker()
     well.add_user("bench")
     mute.wear()
-    conf = conf_of(lab, [well])
-    hosts = [host for one in (conf, replace(conf, user="bench"), conf_of(lab, [mute])) for host in ssh_hosts(one)]
+    conf = lab.ssh_settings([well])
+    hosts = [host for one in (conf, replace(conf, user="bench"), lab.ssh_settings([mute])) for host in ssh_hosts(one)]
     engine = EngineRequirements("no/such:image", socket="/var/run/docker.sock")
     requirements = HostRequirements(CODE, engine=engine, limits=ROOMY)
     fine, forbidden, missing = (inspect([host], requirements) for host in hosts)
