@@ -138,6 +138,14 @@ def test_an_invalid_setting_of_a_probe_is_reported(tmp_path: Path, tool: str, me
     assert str(probe.survey(str(probe_file))["error"]).startswith(message)
 
 
+def test_existing_files_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = lay_out(tmp_path)
+    before = (folder / "vendor.toml").read_text()
+    lay_out(tmp_path, "--device=cpu", code=2)
+    assert f"{folder}: already exists" in capsys.readouterr().err
+    assert (folder / "vendor.toml").read_text() == before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -98,6 +98,15 @@ def test_a_disk_that_fills_fails_all_later_rounds(toy: Toy, mount: Mount, kind: 
 
 
 @pytest.mark.slow
+def test_a_disk_that_is_full_before_the_first_case(toy: Toy, mount: Mount) -> None:
+    disk = mount(toy.root / "reports", "size=258m,nr_inodes=2")
+    result = toy.run("suites", *ONE)
+    text = assert_in_sentences(result)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR, text
+    assert text.count(f"cannot write in {disk}: no inodes left: there are too many files") == 1
+
+
+@pytest.mark.slow
 def test_an_unwritable_report_elsewhere_does_not_prevent_the_others(toy: Toy, mount: Mount) -> None:
     disk = mount(toy.root / "full", "size=64m,nr_inodes=1")
     result = toy.run("suites/alpha", *ONE, f"--junit-xml={disk}/own.xml")

@@ -81,6 +81,17 @@ def test_a_first_signal_does_not_interrupt_the_reports(config: Any) -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
+def test_a_closed_terminal_counts_once(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_ONE_EVENT_S", 0)
+    Interrupts(config, worker=False)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):  # the control: a second SIGTERM stops the run
+        signal.raise_signal(signal.SIGTERM)
+
+
 @pytest.mark.slow
 def test_a_second_signal_while_the_reports_are_written_exits_with_a_message(toy: Toy) -> None:
     (toy.root / "suites" / "alpha" / "test_mine.py").write_text(ONCE)

@@ -79,6 +79,13 @@ def test_selected_cases_are_counted_once_also_with_workers_and_without_the_ones_
     assert "selected:" not in text
 
 
+def test_the_header_names_the_cases_that_need_not_converge(toy: Toy) -> None:
+    for shape in ("1x1", "1x2"):
+        toy.config("alpha", shape, "train_batch_size = 8\n")
+    shown = toy.run("suites/alpha", "--vendor=acme", "--data-dir=.", "--collect-only").stdout
+    shown.fnmatch_lines(["  throughput only: alpha:plain:X1:1:1:1 (*"])
+
+
 def test_the_plan_shows_if_a_case_has_converged_before_and_which_folder_of_the_vendor_is_not_used(toy: Toy) -> None:
     asked, note = ("suites/alpha", "--nodes=1x1"), "vendors/cpu/alpha-plane is not used: *; did you mean alpha-plain?"
     (toy.root / "vendors" / "cpu" / "alpha-plane" / "extern").mkdir(parents=True)
