@@ -64,7 +64,7 @@ def test_a_package_provides_suites_and_vendors(tmp_path: Path, install: Install)
     ("root", "message"),
     [
         ("Path(__file__).parent", "/site/made_maker contains neither vendors/<vendor>/vendor.toml nor suites/"),
-        ("Path(__file__).parent / 'nowhere'", "/site/made_maker/nowhere contains neither"),
+        ("str(Path(__file__).parent / 'nowhere')", "/site/made_maker/nowhere contains neither"),
         ("1 / 0", "flagperf_roots() raised ZeroDivisionError: division by zero"),
     ],
 )

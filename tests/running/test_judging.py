@@ -1,5 +1,6 @@
 """Accepted baselines and expected failures."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from pytest_flagperf.commands import main
 from pytest_flagperf.expected import Expected, ExpectedInFile
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.results.comparing import baselines
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.case_result import CaseResult
@@ -14,6 +16,7 @@ from pytest_flagperf.running import judging
 from pytest_flagperf.running.run import check_baseline
 from pytest_flagperf.settings import SettingsError, read_settings
 from tests.helpers.plugin_packages import Site
+from tests.helpers.results_help import edit_json
 from tests.helpers.stored_runs import add_case, faster, finish, run_of
 from tests.helpers.trees import set_options, tree, write
 
@@ -29,6 +32,31 @@ def test_a_failed_case_is_refused_with_a_reason(tmp_path: Path, capsys: pytest.C
     assert main(["accept", str(run), f"--baselines={tmp_path}"]) == 1
     assert capsys.readouterr().out.startswith("not accepted: toy:pytorch:CPU:1:1:1: round 1: top1 reached")
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_edited_bounds_are_kept_without_new_bounds(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run1")
+    path = tmp_path / "toy_pytorch_CPU_1_1.json"
+    for option, lower in ([], -0.05), ([], -0.01), (["--new-bounds"], -0.05):
+        assert main(["accept", str(run), f"--baselines={tmp_path}", *option]) == 0
+        figure = baselines.read(path).metrics["p_core"]
+        assert figure.lower == lower
+        text = path.read_text()
+        path.write_text(text.replace('"lower": -0.05', '"lower": -0.01'))
+
+
+def test_other_runs_of_the_folder_give_the_variation(tmp_path: Path) -> None:
+    for number, factor in enumerate((1.0, 1.1, 0.92, 1.05, 0.95, 1.08)):
+        run = run_of(tmp_path / f"run{number}", rounds=faster(factor))
+        for path in run.glob("*/round*/outcome.json"):
+            edit_json(path, started_ms=1_700_000_000_000 + number)
+        finish(run)
+    shutil.copytree(tmp_path / "run0", tmp_path / "away" / "run9")
+    alone, _ = judging.accept(store.load_run(tmp_path / "away" / "run9"), tmp_path / "a")
+    among_others, _ = judging.accept(store.load_run(tmp_path / "run0"), tmp_path / "b")
+    rules = [item.baseline.metrics["p_core"].rule for item in (*alone, *among_others)]
+    assert rules[0] == "a change counts from 5.0 % on (its bound, noise unknown)"
+    assert "(its noise from run to run)" in rules[1]
 
 
 def test_an_unreadable_baseline_is_not_overwritten(tmp_path: Path) -> None:
