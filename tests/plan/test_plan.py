@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 import pytest
 
+import flagperf_driver
 from pytest_flagperf.case import Case
-from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.catalog import Catalog, CatalogError
 from pytest_flagperf.kinds import MeasurementKind
 from pytest_flagperf.plan import Plan, PlanError, PlanRequest, describe, make_plan, one_card_plan
 from pytest_flagperf.plan.checkout import checkout
+from pytest_flagperf.plan.fingerprint import code_hash
+from pytest_flagperf.plan.make import driver_code
 from pytest_flagperf.plan.ranks import expected_placement
 from pytest_flagperf.problems import Problems
 from tests.helpers.trees import (
@@ -237,14 +241,6 @@ def test_a_kind_may_use_the_devices_of_a_framework_and_generate_what_it_needs(
     assert (plan.synthetic, plan.throughput_only) == (True, True)
 
 
-def test_all_problems_of_a_plan_are_reported_at_once(catalog: Catalog) -> None:
-    with pytest.raises(Problems) as caught:
-        planned(catalog, settings=["widht=1", "widthh=1"])
-    assert [problem.partition("; ")[0] for problem in caught.value.problems] == [
-        f"case toy:pytorch:X9:1:8:1: --set {name}: toy:pytorch has no such key" for name in ("widht", "widthh")
-    ]
-
-
 def key(plan: Plan) -> object:
     return plan.fingerprint["key"]
 
@@ -437,3 +433,54 @@ def test_the_fingerprint_contains_the_data_and_the_deviations(catalog: Catalog, 
     assert other.fingerprint["data"] != plan.fingerprint["data"]
     assert other.fingerprint["config"] == plan.fingerprint["config"]
     assert one_card_plan(plan).fingerprint["data"] == plan.fingerprint["data"]
+
+
+# -- the fingerprint of a case covers the code that the case uses, and no other code -------------------------
+
+REPO = Path(__file__).resolve().parents[2]
+DRIVER = Path(flagperf_driver.__file__).parent
+
+
+def test_the_suites_of_this_repository_depend_on_their_own_readers_only(tmp_path: Path) -> None:
+    for name in ("common", "bert/pytorch", "glm/pytorch", "resnet50/pytorch"):
+        shutil.copytree(REPO / "suites" / name, tmp_path / "suites" / name)
+    catalog = Catalog.scan([tmp_path])
+
+    def changed_by(name: str) -> set[str]:
+        before = {suite.model: code_hash(*suite.code) for suite in catalog.suites.values()}
+        with (tmp_path / "suites" / name).open("a", encoding="utf-8") as file:
+            file.write("\n# changed\n")
+        return {suite.model for suite in catalog.suites.values() if code_hash(*suite.code) != before[suite.model]}
+
+    assert changed_by("common/images/folders.py") == {"resnet50"}
+    assert changed_by("common/language/mlperf_shards.py") == {"bert", "glm"}
+    assert changed_by("glm/pytorch/record.py") == changed_by("glm/pytorch/new.py") == {"glm"}
+    assert changed_by("common/shares.py") == {"bert", "glm", "resnet50"}
+    for other in ("common/images/README.md", "common/images/tests/new.py", "bert/pytorch/tests/bert.py"):
+        assert changed_by(other) == set()
+
+
+def test_an_unknown_folder_of_shared_code_is_an_error(tmp_path: Path) -> None:
+    tree(tmp_path)
+    write(tmp_path, "suites/common/images/__init__.py", "")
+    write_suite(tmp_path, toml=f'common = ["image"]\n{SUITE_TOML}')
+    with pytest.raises(CatalogError, match=r"common is 'image'; allowed: images; did you mean images\?"):
+        _ = Catalog.scan([tmp_path]).suite("toy", "pytorch").metric
+
+
+def files_of(framework: str) -> set[Path]:
+    return {file for tree in driver_code(framework) for file in (tree.rglob("*.py") if tree.is_dir() else [tree])}
+
+
+def test_the_driver_code_of_a_case_is_that_of_its_rank() -> None:
+    files = files_of("pytorch")
+    assert {DRIVER / "driver.py", DRIVER / "training/loop.py", DRIVER / "pytorch/trainer.py"} <= files
+    assert not {file for file in files if DRIVER / "node" in file.parents}
+    assert DRIVER / "pytorch/trainer.py" not in files_of("paddle")
+
+
+def test_the_checks_that_run_in_a_training_belong_to_its_code(tmp_path: Path) -> None:
+    training = shutil.copytree(DRIVER / "training", tmp_path / "training")
+    before = code_hash(training)
+    (training / "checks/replicas.py").write_text("changed = True\n")
+    assert code_hash(training) != before
