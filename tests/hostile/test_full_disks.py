@@ -1,6 +1,7 @@
 """A full or read-only disk of the reports, or one without inodes: the messages, and the files that stay readable."""
 
 import errno
+import json
 import os
 import re
 import subprocess
@@ -37,6 +38,13 @@ IN_A_STEP = (
     "        time.sleep(config.step_s)\n        step == 3 and fill({kind!r})",
 )
 AT_THE_END = ("driver.run(main)", "driver.run(main)\nfill({kind!r})")
+FREE = """
+import pathlib
+
+def test_free_the_disk():
+    for filler in pathlib.Path({disk!r}).rglob("filler*"):
+        filler.unlink()
+"""
 REASON = "no space or no inodes left on the disk"
 # The look before a run wants 256 MiB.
 SIZES = {"space": "size=258m", "inodes": "size=258m,nr_inodes=60"}
@@ -104,6 +112,18 @@ def test_a_disk_that_is_full_before_the_first_case(toy: Toy, mount: Mount) -> No
     text = assert_in_sentences(result)
     assert result.ret == pytest.ExitCode.USAGE_ERROR, text
     assert text.count(f"cannot write in {disk}: no inodes left: there are too many files") == 1
+
+
+@pytest.mark.slow
+def test_a_later_case_runs_if_space_is_free_again(toy: Toy, mount: Mount) -> None:
+    disk = mount(toy.root / "reports", SIZES["space"])
+    fills(toy, "space", AT_THE_END)
+    (toy.root / "suites" / "alpha" / "test_free.py").write_text(FREE.format(disk=str(disk)))
+    text = assert_in_sentences(toy.run("suites", "-k", "converges or free", "--nodes=1x1"))
+    results = json.loads((toy.runs[0] / "results.json").read_text())
+    states = {case["case"]: case["ok"] for case in results["cases"]}
+    assert states == {"alpha:plain:CPU:1:1:1": False, "beta:plain:CPU:1:1:1": True}, text
+    assert all(case in (toy.runs[0] / name).read_text() for case in states for name in ("report.html", "junit.xml"))
 
 
 @pytest.mark.slow
