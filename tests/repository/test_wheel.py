@@ -229,6 +229,15 @@ def test_starting_imports_no_large_package() -> None:
         assert not modules & {"pandas", "numpy", "pyarrow", "psutil", "torch", "xdist", "docker", "fabric"}
 
 
+def test_only_our_first_module_is_compiled_at_each_start(tmp_path: Path) -> None:
+    code = (
+        "import pytest, sys; pytest.main(['--collect-only'])\nfor name in ('bytecode', 'session'):\n"
+        "    print(type(sys.modules[f'pytest_flagperf.plugin.{name}'].__loader__).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["AssertionRewritingHook", "SourceFileLoader"], done.stdout
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Wheel, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
