@@ -15,23 +15,15 @@ from tests.plugin.conftest import Toy
 from tests.plugin.conftest import toy as toy  # a fixture
 
 FILL = """
-def until_full(write):
-    try:
-        while True:
-            write()
-    except OSError:
-        pass
-
-
 def fill(kind):
-    import itertools, pathlib
-    if kind == "space":
-        with open("filler", "wb", buffering=0) as filler:  # in the rank's own folder: it may write in no other
-            for size in (1 << 20, 4096):
-                until_full(lambda: filler.write(bytes(size)))
-    else:
-        numbers = itertools.count()
-        until_full(lambda: pathlib.Path(f"filler{next(numbers)}").touch())
+    import contextlib, itertools, pathlib
+    with contextlib.suppress(OSError):  # in the rank's own folder: it may write in no other
+        if kind == "space":
+            with open("filler", "wb", buffering=0) as filler:
+                while True:
+                    filler.write(bytes(4096))
+        for number in itertools.count():
+            pathlib.Path(f"filler{number}").touch()
 """
 IN_A_STEP = (
     "        time.sleep(config.step_s)",
