@@ -239,28 +239,19 @@ def test_a_program_that_prints_too_little_or_too_large_a_difference_has_failed(
         read(tmp_path)
 
 
+PROGRAMS = {
+    "bert": (gpu_items.optimizers, "--layers=1 --width=64 --words=99 --pairs=3"),
+    "resnet50": (gpu_items.readers, "--pictures=64 --batch=16"),
+    "gpt_oss_20b": (gpu_items.mixture, "--width=64 --hidden=64 --words=99 --length=32 --steps=2 --batch=1"),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "program", "read", "words"),
-    [
-        ("bert", gpu_items.PROGRAMS[0], gpu_items.optimizers, "--layers=1 --width=64 --words=99 --pairs=3"),
-        ("resnet50", gpu_items.PROGRAMS[1], gpu_items.readers, "--pictures=64 --batch=16"),
-        (
-            "gpt_oss_20b",
-            gpu_items.PROGRAMS[2],
-            gpu_items.mixture,
-            "--width=64 --hidden=64 --words=99 --length=32 --steps=2 --batch=1",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("model", "program"), [*zip(PROGRAMS, gpu_items.PROGRAMS, strict=True)])
 def test_a_program_runs_and_its_figures_are_read(
-    suite_python: Callable[[Path], str],
-    tmp_path: Path,
-    model: str,
-    program: str,
-    read: Callable[[Path], Measured],
-    words: str,
+    suite_python: Callable[[Path], str], tmp_path: Path, model: str, program: str
 ) -> None:
+    read, words = PROGRAMS[model]
     python = suite_python(REPO / "suites" / model / "pytorch")
     environment = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'suites'}", "TRITON_INTERPRET": "1"}
     with (tmp_path / "output.log").open("w") as output:
