@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node.sampling import probe
 from flagperf_driver.node.sampling.probe.tool import Tool
 from flagperf_driver.node.sampling.tool_output import NotUnderstood
 from pytest_flagperf.case import Case
@@ -21,7 +20,6 @@ from pytest_flagperf.plan import PlanRequest, make_plan
 from tests.helpers.walk import Copy
 
 REPO = Path(__file__).resolve().parents[2]
-PROBE = "vendors/made/probe.py"
 
 
 @pytest.fixture(scope="module")
@@ -119,23 +117,6 @@ def test_its_files_pass_the_linter_and_its_probe_refuses_unknown_output(tmp_path
     assert tool.parse(f"{head}| 0 | X | N/A | ? | 1GiB / 2GiB | - |\n+--+") == [{"device": 0, "name": "X"}]
     with pytest.raises(NotUnderstood, match="the table is truncated at"):
         tool.parse(f"{head}| 0 | X | N/A | ? |")
-
-
-@pytest.mark.parametrize(
-    ("tool", "message"),
-    [
-        ('["a"]\nEVERY_S = "1"', f"{PROBE}: EVERY_S must be a positive number of seconds; got '1'"),
-        ('["a"]\nDEADLINE_S = 0', f"{PROBE}: DEADLINE_S must be a positive number of seconds; got 0"),
-        ('["a"]\nENVIRONMENT = ["A=1"]', f"{PROBE}: ENVIRONMENT must map strings to strings, for example {{'PATH': "),
-        ('["echo", "hello"]', "parse() of the output of echo: NotUnderstood: no table with the columns"),
-    ],
-)
-def test_an_invalid_setting_of_a_probe_is_reported(tmp_path: Path, tool: str, message: str) -> None:
-    probe_file = lay_out(tmp_path, "--tool=made-smi") / "probe.py"
-    text = probe_file.read_text()
-    assert '["made-smi"]' in text
-    probe_file.write_text(text.replace('["made-smi"]', tool))
-    assert str(probe.survey(str(probe_file))["error"]).startswith(message)
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

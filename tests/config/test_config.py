@@ -62,9 +62,6 @@ def test_the_table_of_parallel_has_a_short_form_and_must_fit_the_shape_and_the_m
     assert problems_of(catalog, "parallel=tensor=8", "train_batch_size=20") == [
         "--set parallel=tensor=8: tensor = 8 does not divide train_batch_size = 20 (--set train_batch_size=20)"
     ]
-    assert problems_of(catalog, "parallel=shard=3") == [
-        "--set parallel=shard=3: shard 3 does not divide 8, the number of ranks"
-    ]
     for text in ("foo", "shard=x", "shard=4,shard=2"):
         assert problems_of(catalog, f"parallel={text}") == [
             f"--set parallel={text}: expected ddp, fsdp or a table, as in shard=4,tensor=2; got {text!r}"
@@ -426,6 +423,7 @@ def test_missing_data_are_reported_with_the_line_that_sets_them(tmp_path: Path) 
         ("parity_samples = 64", "expected the suite's None; a vendor's config cannot choose how a case is judged"),
         ('scaling = "strong"', "expected the suite's 'weak'; a vendor's config cannot choose how a case is judged"),
         ('checkpoint_dir = "trained"', "expected the suite's None; a vendor's config cannot continue"),
+        ('init_checkpoint = "x.pt"', "expected the suite's None; a vendor's config "),
         ('train_data = "tiny"', "expected the suite's 'train'"),
         ('data_dir = "easy"', "expected the suite's ''; a vendor's config cannot choose the data"),
     ],

@@ -48,19 +48,9 @@ def refusal(root: Path, config: str = "", adapter: str = "") -> str:
     with pytest.raises(Problems) as caught:
         planned(root, config)
     (problem,) = caught.value.problems
-    return problem.removeprefix(f"case {CASE}: ")
-
-
-def test_the_user_but_not_a_vendor_may_set_data_and_checkpoint(tmp_path: Path) -> None:
-    mutable = 'mutable_params = ["train_data", "init_checkpoint"]\n'
-    catalog = tree(tmp_path, "init_checkpoint = 'x.pt'\ntrain_data = 'train'\n")
-    write(tmp_path, "suites/toy/pytorch/config/mutable_params.py", mutable)
-    with pytest.raises(Problems) as caught:
-        plan_of(catalog)
-    (problem,) = caught.value.problems
-    assert "init_checkpoint = 'x.pt': expected the suite's None; a vendor's config " in problem
-    write(tmp_path, f"{OWN}/config/config_X9x1x8.py", "")
-    assert plan_of(catalog, settings=["init_checkpoint=x.pt"]).config["init_checkpoint"] == "x.pt"
+    prefix = f"case {CASE}: "
+    assert problem.startswith(prefix)
+    return problem.removeprefix(prefix)
 
 
 @pytest.mark.parametrize(("step", "reason"), NOT_REPLACEABLE.items())
@@ -174,10 +164,7 @@ def test_the_page_lists_additions_with_the_config(tmp_path: Path) -> None:
     files.write(tmp_path / "plan.json", {**plan.to_json(), "round": 1, "seed": 42, "hosts": []})
     page = run_page._config(RoundDir(tmp_path).read_plan())
     assert f"Vendor additions: {len(plan.additions)} beside the config" in page
-    for text in (
-        f"{ADAPTER}:3", "step create_optimizer", "hook synchronize", "variable ACME_FAST", "package torch",
-        "min_efficiency",
-    ):  # fmt: skip
+    for text in (f"{ADAPTER}:3", "min_efficiency", *ADDITIONS):
         assert text in page
 
 

@@ -160,16 +160,9 @@ def test_an_invalid_root_of_the_command_line_is_reported(tmp_path: Path, given: 
         read_settings({"roots": [given]}, tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'# flagperf\nvendor = "\xff"\n', r"pyproject\.toml: not a TOML file: not UTF-8"),
-        (b'[tool]\nflagperf = "x"\n', r"tool\.flagperf: expected a table, \[tool\.flagperf\], got a string"),
-    ],
-)
-def test_an_invalid_pyproject_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "pyproject.toml").write_bytes(content)
-    with pytest.raises(SettingsError, match=message):
+def test_an_invalid_pyproject_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool]\nflagperf = "x"\n')
+    with pytest.raises(SettingsError, match=r"tool\.flagperf: expected a table, \[tool\.flagperf\], got a string"):
         read_settings({}, tmp_path)
 
 

@@ -65,10 +65,7 @@ def test_an_invalid_file_is_an_error_with_a_suggestion(tmp_path: Path, old: str,
 
 def test_a_vendor_of_this_repository_has_all_keys_that_a_run_needs() -> None:
     for name, vendor in VENDORS.items():
-        assert vendor.toml.name
         assert vendor.toml.framework, name
-        assert vendor.shapes, name
-        assert vendor.hardware in vendor.chips
         if name == "cpu":
             continue
         assert vendor.toml.visible_devices, f"{name}: visible_devices is missing"

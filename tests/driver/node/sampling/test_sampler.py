@@ -442,12 +442,18 @@ def tools_of(folder: Path) -> list[str]:
     return [str(process.pid) for process in tools if str(folder) in " ".join(process.environment.values())]
 
 
+READY = "COMMAND = ['tool']\ndef parse(text): return []"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("def parse(text): return []", "COMMAND must be a list of strings, for example ['tool', '-q']; got None"),
         ("COMMAND = 'tool -q'\ndef parse(text): return []", "COMMAND must be a list of strings, for example ['tool',"),
         ("COMMAND = ['tool']", "has no parse(text)"),
+        ("EVERY_S = '1'\n" + READY, "EVERY_S must be a positive number of seconds; got '1'"),
+        ("DEADLINE_S = 0\n" + READY, "DEADLINE_S must be a positive number of seconds; got 0"),
+        ("ENVIRONMENT = ['A=1']\n" + READY, "ENVIRONMENT must map strings to strings, for example {'PATH': "),
         ("import nowhere", "cannot be loaded: ModuleNotFoundError"),
         ("def (", "cannot be loaded: SyntaxError"),
     ],
