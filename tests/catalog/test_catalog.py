@@ -1,11 +1,13 @@
 """Suites, vendors and configs of a tree: finding and checking them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog, CatalogError
+from pytest_flagperf.catalog.vendor_images import find
 from pytest_flagperf.plan import PlanRequest, make_plan, overview
 from tests.helpers.trees import (
     PLAIN_MEASUREMENT_TOML,
@@ -231,3 +233,28 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     (write_vendor(tmp_path) / "vendor.toml").write_bytes(b'name = "\xff"')
     with pytest.raises(CatalogError, match=r"vendor\.toml: not UTF-8"):
         _ = Catalog.scan([tmp_path]).vendor("acme").chips
+
+
+NAMED = {"frame": "maker/frame:any", "frame_2.10": "maker/frame:2.10"}
+TOML = "[images] of vendors/acme/vendor.toml"
+
+
+@pytest.mark.parametrize(
+    ("named", "framework", "image"),
+    [
+        (NAMED, "frame", ("maker/frame:any", TOML, None)),
+        (NAMED, "frame_2.10", ("maker/frame:2.10", TOML, None)),  # instead of its Dockerfile
+        (NAMED, "frame_2.9", (None, "vendors/acme/images/frame_2.9/Dockerfile", "frame_2.9")),
+        (NAMED, "frame_2.8", ("maker/frame:any", f"frame in {TOML}", None)),
+        ({}, "frame_2.8", None),  # a Dockerfile is for its own version alone
+        ({}, "frame", None),  # a folder without a Dockerfile
+    ],
+)
+def test_an_image_for_exactly_the_version_is_used(
+    tmp_path: Path, named: Mapping[str, str], framework: str, image: tuple[str | None, str, str | None] | None
+) -> None:
+    file = write(tmp_path, "vendors/acme/vendor.toml", '[images]\nframe = "maker/frame:any"\n')
+    for name in ("frame_2.9/Dockerfile", "frame_2.10/Dockerfile", "frame/README.md"):
+        write(file.parent, f"images/{name}", "")
+    found = find(named, file, framework)
+    assert (found and (found.name, found.by, found.folder and found.folder.name)) == image

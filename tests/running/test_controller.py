@@ -1,4 +1,4 @@
-"""The load and memory of the machine that runs pytest."""
+"""The machine that runs pytest: its load and memory, and the directory of the run."""
 
 import os
 import subprocess
@@ -10,6 +10,7 @@ import psutil
 from pytest_flagperf.results.tables import store
 from pytest_flagperf.results.tables.store import RunInfo
 from pytest_flagperf.running import controller
+from pytest_flagperf.running.directory import RunDirectory
 from pytest_flagperf_page import page
 
 FIGURES = {
@@ -40,3 +41,12 @@ def test_figures_are_stored_and_shown(tmp_path: Path) -> None:
     text = page.body(tmp_path, tmp_path)
     assert "load 1.50 on 8 cores, 24 GiB of 32 GiB memory available before" in text
     assert "pytest-flagperf used 4.5 s of CPU time, 100 MiB" in text
+
+
+def test_a_run_never_gets_the_directory_of_another(tmp_path: Path) -> None:
+    for name in ["run", *(f"run-{number}" for number in range(2, 1000))]:
+        (tmp_path / name).mkdir()
+    directory = RunDirectory(tmp_path / "run")
+    directory.reserve()
+    assert directory.path == tmp_path / "run-1000"
+    assert directory.path.is_dir()
