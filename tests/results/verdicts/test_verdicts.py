@@ -1,9 +1,10 @@
-"""The sentences of verdicts and their conditions; test_replays.py tests the verdicts of recorded rounds."""
+"""The verdicts: of recorded rounds, their sentences, their conditions, and what was learned."""
 
 import math
 import random
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from pytest_flagperf.results.measured.outcome import Evaluation, Losses, Outcome
 from pytest_flagperf.results.measured.starts import DrilledFault, Start
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts import OneCard, Verdict, failed, speedup, valid
-from tests.helpers.results_help import recorded, with_metric
+from tests.helpers.results_help import NAMES, REPLAYS, recorded, replay_dir, with_metric
+from tests.replays.make import GOLDEN
 
 NAN, INF = math.nan, math.inf
 
@@ -324,3 +326,24 @@ def test_without_the_log_of_the_first_steps_the_loss_of_later_ones_decides_nothi
     lost, last = Start("failed1-round1", None, 0, 0, 1, "lost", "h1"), Start("round1", continued_from, 120, 2, 3)
     outcome = replace(untrained(with_losses(recorded("converged_1x1"), [1.0] * MANY), None), starts=(lost, last))
     assert learned(outcome).ok is (continued_from > 0)
+
+
+# -- recorded rounds and runs, good and bad, get exactly the verdicts that are written beside them -----------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_has_the_verdicts_that_are_written_beside_it(name: str) -> None:
+    outcome, expected = recorded(name), REPLAYS[name]
+    assert tuple(verdict.name for verdict in failed(converges(outcome))) == expected.unconverged
+    assert tuple(verdict.name for verdict in failed(throughput([outcome]))) == expected.unsound
+    assert tuple(warning.kind for warning in outcome.validity_warnings) == expected.validity_warnings
+
+
+@pytest.mark.parametrize("name", ["crashed_rank", "foreign_process"])
+def test_the_format_of_a_rounds_files_is_the_committed_one(name: str) -> None:
+    """After a wanted change of the format, ``python -m tests.replays.make`` writes the committed files again."""
+
+    def files(root: Path) -> dict[Path, str]:
+        return {path.relative_to(root): path.read_text("utf-8") for path in root.rglob("*") if path.is_file()}
+
+    assert files(replay_dir(name)) == files(GOLDEN / name)
