@@ -17,7 +17,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,7 +24,8 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import boto3
-from botocore.exceptions import ClientError
+
+from modelarts_tests.image.moxing import copy
 
 ACCESS, SECRET, PROJECT = "AKTESTKEY0000000001", "SecretOfTheTestAccount0123456789abcdefgh", "0123456789abcdef"
 _LOG_S = 0.1
@@ -105,10 +105,7 @@ class ModelArts:
     def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Any]:
         self.requests.append(f"{method} {target}")
         if problem := wrong_signature(method, target, headers, body):
-            return 401, {
-                "error_code": "APIGW.0301",
-                "error_msg": f"incorrect signature: {problem}",
-            }
+            return 401, {"error_code": "APIGW.0301", "error_msg": f"incorrect signature: {problem}"}
         path = urlsplit(target).path
         table = json.loads(body) if body else {}
         if path == "/v3/projects":
@@ -141,16 +138,12 @@ class ModelArts:
     def _create_v2(self, body: Mapping[str, Any]) -> tuple[int, Any]:
         algorithm, spec = body["algorithm"], body["spec"]
         name = body["metadata"]["name"]
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-            return 400, {"error_code": "ModelArts.2750", "error_msg": "invalid name"}
-        if any(job.name == name for job in self.jobs):
-            return 400, {"error_code": "ModelArts.2751", "error_msg": "DuplicateTrainingJobName"}
-        output = algorithm["outputs"][0]["remote"]["obs"]["obs_url"]
-        if not output.endswith("/"):
-            return 400, {"error_code": "ModelArts.2791", "error_msg": "InvalidObsPath"}
-        resource = spec["resource"]
-        if ("flavor_id" in resource) == ("pool_id" in resource):
-            return 400, {"error_code": "ModelArts.2763", "error_msg": "flavor or pool"}
+        output, resource = algorithm["outputs"][0]["remote"]["obs"]["obs_url"], spec["resource"]
+        # What ModelArts would refuse.
+        assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
+        assert name not in [job.name for job in self.jobs]
+        assert output.endswith("/")
+        assert ("flavor_id" in resource) != ("pool_id" in resource)
         inputs = algorithm.get("inputs") or []
         job = RunningJob(
             str(uuid.uuid4()),
@@ -215,9 +208,9 @@ class ModelArts:
             assert str(config["pre_version_id"]) == earlier[-1].version
             name, number = earlier[0].name, versions[1]
         else:
-            name, number = body["job_name"], str(3043 + len({job.name for job in self.jobs}))
-            if any(job.name == name for job in self.jobs):
-                return 400, {"is_success": False, "error_code": "ModelArts.0104", "error_msg": "the job exists"}
+            names = {job.name for job in self.jobs}
+            name, number = body["job_name"], str(3043 + len(names))
+            assert name not in names
         assert (config["engine_id"], config.get("spec_id")) == (7, 4)
         job = RunningJob(
             number,
@@ -281,16 +274,16 @@ class ModelArts:
         self._copy_logs(job, homes)
         if not self.faults.no_output:
             for home in homes:
-                self.upload(home / "output", job.output)
+                copy(self.s3, home / "output", f"s3:/{job.output}")
         failed = any(process.returncode for process in job.processes)
         job.state = "stopped" if job.stop_requested else "failed" if failed else "completed"
 
     def _prepare(self, job: RunningJob, home: Path) -> None:
-        self.download(job.code, home / "code")
+        copy(self.s3, f"s3:/{job.code}", home / "code")
         (home / "output").mkdir()
         (home / "tmp").mkdir()
         if job.data and self.version == "v2":
-            self.download(job.data, home / "data")
+            copy(self.s3, f"s3:/{job.data}", home / "data")
 
     def _start_process(self, job: RunningJob, number: int, home: Path) -> subprocess.Popen[bytes]:
         v2 = self.version == "v2"
@@ -331,22 +324,6 @@ class ModelArts:
             self.s3.put_object(Bucket=bucket, Key=key, Body=(home / "log").read_bytes())
 
     # -- OBS -----------------------------------------------------------------------------------------------
-
-    def download(self, path: str, folder: Path) -> None:
-        bucket, prefix = split(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-            for item in page.get("Contents", ()):
-                target = folder / item["Key"].removeprefix(prefix)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(ClientError):  # it was removed meanwhile, as the orders of a job that ended
-                    self.s3.download_file(bucket, item["Key"], str(target))
-
-    def upload(self, folder: Path, path: str) -> None:
-        bucket, prefix = split(path)
-        for file in folder.rglob("*"):
-            if file.is_file():
-                self.s3.upload_file(str(file), bucket, prefix + str(file.relative_to(folder)))
 
     def names(self, path: str) -> list[str]:
         bucket, prefix = split(path)
