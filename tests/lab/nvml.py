@@ -8,6 +8,7 @@ import mmap
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ class Gpu:
         unknown = sorted(set(numbers) - set(NUMBERS))
         if unknown:
             raise TypeError(f"a GPU has no {unknown}; it has {NUMBERS}")
-        with _Writing(self._state):
+        with _writing(self._state):
             if numbers.keys() & {"power_mw", "wave_mw", "wave_ms"}:
                 now = time.monotonic_ns()
                 self._device.energy_uj, self._device.since_ns = round(self._energy_uj(now)), now
@@ -99,7 +100,7 @@ class Gpu:
 
     def processes(self, *running: tuple[int, int]) -> None:
         """Say who computes on it: (pid, bytes) of each."""
-        with _Writing(self._state):
+        with _writing(self._state):
             for number, (pid, memory) in enumerate(running):
                 self._device.processes[number].pid = pid
                 self._device.processes[number].memory = memory
@@ -118,17 +119,12 @@ class Gpu:
         return float(energy)
 
 
-class _Writing:
+@contextmanager
+def _writing(state: _State) -> Iterator[None]:
     """While it lasts, readers wait: its version is odd."""
-
-    def __init__(self, state: _State) -> None:
-        self._state = state
-
-    def __enter__(self) -> None:
-        self._state.version += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._state.version += 1
+    state.version += 1
+    yield
+    state.version += 1
 
 
 class Nvml:
@@ -179,13 +175,13 @@ class Nvml:
 
     def error(self, code: int) -> None:
         state = self._on()
-        with _Writing(state):
+        with _writing(state):
             state.error = code
 
     def driver(self, version: str) -> None:
         """Another one from now on."""
         state = self._on()
-        with _Writing(state):
+        with _writing(state):
             state.driver = version.encode()
 
     @property
@@ -200,9 +196,6 @@ class Nvml:
 
     def __iter__(self) -> Iterator[Gpu]:
         return (self[index] for index in range(self._on().count))
-
-    def __len__(self) -> int:
-        return int(self._state.count) if self._state else 0
 
     def _on(self) -> _State:
         if self._state is None:

@@ -53,8 +53,3 @@ def test_too_few_runs_and_too_small_changes_are_no_change() -> None:
     assert change_points.find([1.0] * 5 + [0.5] * 4) == [], "nine runs"
     assert change_points.find([1.0] * 10 + [1 - noise.LEAST / 2] * 10) == [], "without any noise"
     assert change_points.find([1.0] * 10 + [1 - noise.LEAST * 2] * 10) == [10]
-
-
-def test_a_level_ends_where_the_next_begins() -> None:
-    assert change_points.levels(5, [2, 4]) == [range(2), range(2, 4), range(4, 5)]
-    assert change_points.levels(3, []) == [range(3)]
