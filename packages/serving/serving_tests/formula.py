@@ -56,7 +56,8 @@ class Formula:
         self._active += 1
         try:
             text, new = list(prompt), list[int]()
-            for number in range(tokens // 2 if self._is_cut(prompt) else tokens):
+            is_cut = self._fault == "shorter" and sum(prompt) % 3 == 0
+            for number in range(tokens // 2 if is_cut else tokens):
                 await self._strike(number)
                 text.append(following(text, self._factor_under_load()))
                 new.append(text[-1])
@@ -69,10 +70,6 @@ class Formula:
         if self._fault == "no_loss":
             raise RuntimeError("no log probabilities here")
         return log_probabilities(tokens, self._factor)
-
-    def _is_cut(self, prompt: Sequence[int]) -> bool:
-        """Return True for every answer, or for some of them."""
-        return self._fault == "cut" or (self._fault == "shorter" and sum(prompt) % 3 == 0)
 
     def _factor_under_load(self) -> int:
         worse = self._fault == "worse" and self._active > 2
