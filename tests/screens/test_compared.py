@@ -84,3 +84,14 @@ def test_a_trend_shows_noise_change_and_the_run_under_the_pointer(browser: Brows
         assert "noise of a run" in bands
         assert "change" in bands
         assert seen.problems() == []
+
+
+def test_a_comparison_is_filtered_by_words_and_verdicts(browser: Browser, pages: dict[str, Path]) -> None:
+    with shown(browser, pages["trend"]) as seen:
+        box, cases = seen.page.locator(".filter-cases"), seen.page.locator("details.case")
+        box.evaluate("(each) => { each.hidden = false; }")  # few cases need no filter
+        box.locator("button", has_text="worse").click()
+        assert cases.evaluate_all("(all) => all.map((each) => each.hidden)") == [False]
+        box.locator("input").fill("another case")
+        assert cases.evaluate_all("(all) => all.map((each) => each.hidden)") == [True]
+        assert seen.problems() == []

@@ -117,7 +117,9 @@ def test_a_long_headline_is_folded(tmp_path: Path) -> None:
         assert ("3 more lines" in top) == folded
 
 
-def test_failed_cases_are_open_and_a_failure_of_all_rounds_appears_once(tmp_path: Path) -> None:
+def test_some_failed_cases_are_open_and_a_failure_of_all_rounds_appears_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     same: list[Change] = [lambda outcome: outcome] * 3
     add_case(tmp_path, "nan_loss", same)
     add_case(tmp_path, "converged_1x1", model="good")
@@ -128,6 +130,8 @@ def test_failed_cases_are_open_and_a_failure_of_all_rounds_appears_once(tmp_path
     section = html[html.index(f'id="{opened[0]}"') :]
     assert section.count("the loss was NaN at step 120") == 1
     assert "rounds 1, 2, 3: the loss was NaN" in section
+    monkeypatch.setattr(page, "_MAX_OPEN", 0)
+    assert not re.search(r'<details class="case" [^>]* open>', page.body(tmp_path, tmp_path))
 
 
 def test_a_crash_is_one_failure_and_a_missed_target_lists_the_value_of_each_round(tmp_path: Path) -> None:
