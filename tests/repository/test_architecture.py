@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pytest_flagperf.catalog import Catalog
-from pytest_flagperf.stored import layout
 from tests.helpers.trees import write, write_suite
 
 REPO = Path(__file__).resolve().parents[2]
@@ -453,31 +452,3 @@ def test_a_package_of_a_vendor_is_detected(tmp_path: Path, name: str, text: str,
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     assert foreign(tmp_path) == expected
-
-
-NAMED_FILES = {one for name, one in vars(layout).items() if name.isupper() and isinstance(one, str) and "." in one}
-NAMED_PARTS = ("_noderank", ".out.log", ".exit.json")
-"""Parts of names that stored/layout.py makes."""
-
-
-def spelled_names(path: Path) -> list[str]:
-    """The string literals that spell the name of a file or folder of a run, alone or in a path; sentences may."""
-    texts = {
-        node.value
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value
-    }
-    return sorted(
-        text for text in texts if NAMED_FILES.intersection(text.split("/")) or any(part in text for part in NAMED_PARTS)
-    )
-
-
-def test_only_one_module_spells_the_names_of_stored_files(tmp_path: Path) -> None:
-    files = breaches(spelled_names, "pytest_flagperf")
-    assert {file: names for file, names in files.items() if Path(file).parent.name != "stored"} == {}
-    file = tmp_path / "reader.py"
-    file.write_text(
-        '"""Reads plan.json."""\nA = "plan.json"\nB = f"{A}/round.json"\nC = f"h_noderank{A}"\nD = f"rank{A}.out.log"\n'
-        'E = "see plan.json"\nF = "results.csv"\n'
-    )
-    assert spelled_names(file) == [".out.log", "/round.json", "h_noderank", "plan.json", "results.csv"]
