@@ -35,6 +35,7 @@ _LONGEST_HEADER = 64
 _NOISE_BYTES = 1 << 20  # bytes that a login shell or a prolog may print
 _KEPT_ERRORS = 1 << 20  # bytes of a program's stderr, the last ones
 _TICK_S = 0.5
+_NOTICE_S = 5.0  # until the reading side notices what made a write fail, and has the last words
 _GREETING: Shape = {"old?": TEXT, "env?": {}, "address?": TEXT}
 _REPLY: Shape = {"error?": TEXT, "pid?": WHOLE, "path?": PATH}
 
@@ -231,6 +232,7 @@ class HostStream:
         self._next = 1
         self._lock = threading.Lock()
         self._writing = threading.Lock()
+        self._lost = threading.Event()
         self._received = bytearray()
         try:
             with suppress(OSError):  # the command has ended: it sends no greeting, and says why
@@ -263,23 +265,27 @@ class HostStream:
 
     def write(self, channel: int, kind: bytes, payload: bytes = b"") -> None:
         """Send a frame; OSError if the stream is lost."""
+        try:
+            self._send(channel, kind, payload)
+        except OSError as error:
+            if not self._lost.wait(_NOTICE_S):
+                self._lose(error.strerror or str(error))
+            raise OSError(self.lost_because) from error
+
+    def _send(self, channel: int, kind: bytes, payload: bytes = b"") -> None:
         with self._writing:
             if self.lost_because:
                 raise OSError(self.lost_because)
             self.beat_at = time.monotonic()
-            if self._is_muted:
-                return
-            try:
+            if not self._is_muted:
                 self.carrier.write(b"%d %s %d\n%s\n" % (channel, kind, len(payload), payload))
-            except OSError as error:
-                raise OSError(self.lost_because or error.strerror or str(error)) from error
 
     def beat(self) -> None:
-        """Send a sign of life if it is due, unless a thread writes already."""
+        """Send a sign of life if it is due, unless a thread writes already; this must not delay the others."""
         if time.monotonic() - self.beat_at >= self.beat_s and self._writing.acquire(blocking=False):
             self._writing.release()
             with suppress(OSError):
-                self.write(0, b"b")
+                self._send(0, b"b")
 
     def mute(self) -> None:
         """From now on no byte goes either way, as if the link were cut; the silence ends the stream."""
@@ -297,6 +303,7 @@ class HostStream:
             if self.lost_because:
                 return
             self.lost_because = reason
+            self._lost.set()
             programs = list(self._programs.values())
         STREAMS.remove(self)
         for program in programs:

@@ -223,6 +223,26 @@ def test_what_run_started_ends_with_the_controller_and_other_programs_read_its_e
     until((tmp_path / "read").exists, "the end of the input")
 
 
+@pytest.mark.parametrize("notices", [True, False])
+def test_a_host_is_lost_if_a_message_cannot_be_written(
+    notices: bool, host: ByCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write fails before the reading side notices that the host has ended, or while it notices nothing."""
+    channel = host.open(["cat"])
+    (command,) = host.commands
+    assert host._stream
+
+    def write(data: bytes) -> None:
+        if notices:
+            command.kill()
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(host._stream.carrier, "write", write)
+    monkeypatch.setattr(stream, "_NOTICE_S", 60.0 if notices else 0.0)
+    with pytest.raises(HostLost, match="exit code -9" if notices else "Broken pipe"):
+        channel.send({})
+
+
 def test_a_program_is_ended_with_its_children_and_takes_no_late_message(host: ByCommand, tmp_path: Path) -> None:
     stubborn = f"trap '' TERM HUP; echo '{{}}'; cat; sleep 60 & echo $! > {tmp_path}/child; wait"
     channel = host.open(["sh", "-c", stubborn])
