@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,11 +12,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from tests.helpers.waiting import until
 from tests.lab.nvml import Nvml
 
 REPO = Path(__file__).resolve().parents[2]
 MODULE = "flagperf_driver.node.sampling.sampler"
+with_gpus = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with")
 BOOT = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_module(sys.argv[2], run_name='__main__')"
 
 

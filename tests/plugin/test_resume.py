@@ -77,10 +77,7 @@ class Local:
         return [f"{process.pid}: {process.line[:100]}" for process in own]
 
     def assert_nothing_runs(self, within_s: float = 60) -> None:
-        deadline = time.monotonic() + within_s
-        while (left := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert left == []
+        until(lambda: not self.processes(), "the end of the agents and ranks", within_s)
 
 
 @pytest.fixture

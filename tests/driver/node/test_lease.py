@@ -1,6 +1,5 @@
 """Leases are exclusive, and end with the last process of the holder."""
 
-import fcntl
 import os
 import stat
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from flagperf_driver.node.device_lease import Lease, LeaseError, default_directory, holders, open_lock, owner
+from flagperf_driver.node.device_lease import Lease, LeaseError, default_directory, holders, owner
 from flagperf_driver.node.device_lease import take as attempt
 
 
@@ -175,13 +174,6 @@ def test_a_damaged_record_names_nobody(directory: Path) -> None:
     with take(directory, 1):
         (directory / "device0.lock").write_text("garbage")
         assert holders(directory) == ["device0 is held by an unknown process"]
-
-
-def test_other_locks_are_independent_of_the_devices(directory: Path) -> None:
-    handle = open_lock(directory, "line-x")
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    assert free(directory, 4)
-    os.close(handle)
 
 
 def test_the_folder_is_the_same_for_all_users_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -62,17 +62,6 @@ def test_a_folder_is_removed_with_its_round_and_contains_no_logs(lab: Lab, short
     assert not lab.of("warning")
 
 
-def test_ranks_of_one_round_share_a_folder_and_rounds_do_not(lab: Lab, short_tmpdir: Path, tmp_path: Path) -> None:
-    prints = "\n    print(os.environ['TMPDIR'], flush=True)\n    train(1, 3)\n"
-    lab.start(prints, prints)
-    lab.end()
-    with Lab(tmp_path / "other") as other:
-        other.start(prints)
-        other.end()
-        folders = [log.splitlines()[0] for log in (lab.log(0), lab.log(1), other.log(0))]
-    assert folders[0] == folders[1] != folders[2]
-
-
 def test_a_killed_agents_folder_is_removed_by_its_reaper(lab: Lab, short_tmpdir: Path) -> None:
     lab.start(FOREVER)
     folder = folder_of(lab, short_tmpdir)

@@ -1,17 +1,18 @@
-"""The load of the host's cores: ranks that wait for a core, and processes outside the round."""
+"""The processes of a host, in its /proc: those outside the round, and ranks that wait for a core."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from flagperf_driver.node.sampling import load
-from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses
+from flagperf_driver.node.sampling.foreign_processes import ForeignProcesses, is_elsewhere
 from flagperf_driver.node.sampling.load import Load
 
 TICKS = os.sysconf("SC_CLK_TCK")
-FOLDER = "/round/logs"
+FOLDER, AGENT, CONTAINER = "/tmp/rounds/r1/h1_noderank0", 3, "3f2a" * 16
 
 
 class Proc:
@@ -19,27 +20,39 @@ class Proc:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.add(2, parent=1, name="harness")
-        self.add(3, parent=2, name="agent")
+        (root / "self/ns").mkdir(parents=True)
+        (root / "self/ns/pid").touch()
+        self.add(2, name="harness")
+        self.add(AGENT, parent=2, name="agent")
 
     def add(
         self,
         pid: int,
-        parent: int,
-        name: str,
+        parent: int = 1,
+        name: str = "python3",
         cpu_s: float = 0.0,
         waited: float | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> None:
+        *,
+        state: str = "S",
+        cgroup: str = "/",
+        started: int = 777,
+    ) -> int:
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
-        ticks = round(cpu_s * TICKS)
-        between = " ".join(["0"] * 9)
-        (folder / "stat").write_text(f"{pid} ({name}) S {parent} {between} {ticks} 0 " + " ".join(["0"] * 20))
+        times = f"{round(cpu_s * TICKS)} 0 " + "0 " * 6 + f"{started} "
+        (folder / "stat").write_text(f"{pid} ({name}) {state} {parent} {pid} {pid} " + "0 " * 7 + times + "0 " * 12)
+        (folder / "cgroup").write_text(f"0::{cgroup}\n")
         if waited is not None:
             (folder / "schedstat").write_text(f"{round(cpu_s * 1e9)} {round(waited * 1e9)} 7\n")
-        if env is not None:
-            (folder / "environ").write_bytes(b"".join(f"{key}={value}\0".encode() for key, value in env.items()))
+        (folder / "environ").write_text("".join(f"{key}={value}\0" for key, value in (env or {}).items()))
+        return pid
+
+    def rank(self) -> int:
+        return self.add(60, AGENT, env=rank(0))
+
+    def foreign(self, container: str | None = None) -> ForeignProcesses:
+        return ForeignProcesses(FOLDER, AGENT, container, str(self.root))
 
     def cores(self, busy: float, stolen: float = 0.0) -> None:
         (self.root / "stat").write_text(
@@ -47,7 +60,7 @@ class Proc:
         )
 
     def load(self) -> Load:
-        return Load(FOLDER, 3, proc=str(self.root))
+        return Load(FOLDER, AGENT, proc=str(self.root))
 
 
 def rank(number: int) -> dict[str, str]:
@@ -71,9 +84,7 @@ def test_the_rounds_own_processes_are_not_others(proc: Proc) -> None:
     proc.add(9, 1, "make", cpu_s=53.0)
     assert measured.read(everything=True).others == pytest.approx(3.0)
     assert measured.read(everything=True).stolen == pytest.approx(0.5)
-    for process in (proc.root / "4").iterdir():  # after its end, its CPU time still counts as the round's
-        process.unlink()
-    (proc.root / "4").rmdir()
+    shutil.rmtree(proc.root / "4")  # after its end, its CPU time still counts as the round's
     assert measured.read(everything=True).others == pytest.approx(3.0)
 
 
@@ -141,3 +152,56 @@ def test_all_processes_are_read_less_often_than_ranks(proc: Proc) -> None:
     proc.add(4, 3, "rank", waited=1.5, env=rank(0))
     assert measured.read() == (0.5, None, 0.0)
     assert measured.read(everything=True) == (0.5, 5.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("parent", "env", "cgroup"),
+    [
+        (1, rank(0), "/"),
+        (AGENT, {}, "/"),
+        (60, {}, "/"),  # a child of a rank
+        (1, {}, f"/docker/{CONTAINER}"),
+        (1, {}, f"/system.slice/docker-{CONTAINER}.scope"),
+    ],
+)
+def test_processes_of_the_round_are_not_foreign(proc: Proc, parent: int, env: Mapping[str, str], cgroup: str) -> None:
+    child = proc.add(70, parent, env=env, cgroup=cgroup)
+    assert proc.foreign(CONTAINER).among({proc.rank(), child}) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "cgroup"),
+    [({}, "/"), ({"FLAGPERF_LOG_DIR": "/tmp/rounds/r2/h1_noderank0"}, "/"), ({}, "/docker/" + "beef" * 16)],
+)
+@pytest.mark.parametrize("container", [None, CONTAINER])
+def test_other_processes_are_foreign(proc: Proc, env: Mapping[str, str], cgroup: str, container: str | None) -> None:
+    proc.add(70, name="a (b) c", env=env, cgroup=cgroup)
+    (foreign,) = proc.foreign(container).among({proc.rank(), 70})
+    assert (foreign.pid, foreign.name) == (70, "a (b) c")
+
+
+def test_ended_processes_sharing_servers_and_pids_of_another_namespace_are_not_foreign(proc: Proc) -> None:
+    proc.add(70, state="Z")
+    proc.add(71, name="acme-cuda-mps")
+    assert proc.foreign().among({proc.rank(), 70, 71, 72}) == []
+    # Inside a container, until a pid turns out to be a rank's.
+    proc.add(70)
+    processes = proc.foreign()
+    assert processes.among({70}) == []
+    assert not processes.pids_are_valid
+    assert processes.among({proc.rank(), 70})
+    assert processes.among({70})
+
+
+def test_a_pid_of_a_container_is_elsewhere_and_a_reused_one_is_examined_again(proc: Proc) -> None:
+    proc.add(70)
+    assert [is_elsewhere(pid, str(proc.root)) for pid in (70, 71)] == [False, True]
+    first = Path("/proc/self/ns/pid").stat().st_ino == 0xEFFFFFFC
+    if first:
+        assert not is_elsewhere(4194305)
+    assert ForeignProcesses(FOLDER, AGENT).pids_are_valid is first
+    processes = proc.foreign()
+    assert processes.among({proc.rank()}) == []
+    proc.add(60, env={}, started=999)
+    assert [process.pid for process in processes.among({60})] == [60]
+    assert ForeignProcesses(FOLDER, os.getppid()).among({os.getpid()}) == []

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +12,10 @@ import pynvml
 import pytest
 
 from flagperf_driver.node import preflight_facts
-from tests.helpers.sampling import code_root, gpus
+from tests.helpers.sampling import code_root, gpus, with_gpus
 from tests.lab.nvml import GPU_IS_LOST, NOT_SUPPORTED
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with"),
-]
+pytestmark = [pytest.mark.integration, with_gpus]
 
 OPENS = """
 static int device;

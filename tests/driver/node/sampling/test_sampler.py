@@ -3,7 +3,6 @@
 import os
 import pwd
 import re
-import shutil
 import signal
 import statistics
 import subprocess
@@ -26,7 +25,7 @@ from pytest_flagperf.results.logs import monitors
 from tests.driver.test_old_python import old_pythons
 from tests.helpers.processes import kill
 from tests.helpers.processes import running as living
-from tests.helpers.sampling import Running, gpus
+from tests.helpers.sampling import Running, gpus, with_gpus
 from tests.helpers.waiting import until
 from tests.lab.nvml import GPU_IS_LOST, Nvml
 
@@ -34,7 +33,6 @@ pytestmark = pytest.mark.integration
 
 STAMP = r"\d{4}-\d\d-\d\d-\d\d:\d\d:\d\d"
 Start = Callable[..., Running]
-with_gpus = pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to make a library of GPUs with")
 
 
 @pytest.fixture
