@@ -187,20 +187,16 @@ def _plan_fields(case: PlannedCase, peak: float) -> dict[str, Any]:
     }
     file = f"vendors/{CHIPS[case.chip][0]}/{case.model}-pytorch/config/config_{case.chip}x{case.nnodes}x{case.nproc}.py"
     values["train_batch_size"] = {"value": 32, "file": file, "line": 1, "layer": "vendor"}
-    same = {
-        "schema": 1, "vendor": CHIPS[case.chip][0], "hardware": case.chip, "nnodes": case.nnodes, "nproc": case.nproc,
-        "model": case.model, "framework": "pytorch", "framework_version": None, "scale": "reference",
-        "synthetic": False, "runtime": "venv", "suite_code": "261cc2a9b7dde0cf", "vendor_code": "e3b0c44298fc1c14",
-        "driver_code": "2e10ac4261299535", "precision": "bf16", "batch_per_card": 32, "config": "c3c0358717691ed6",
-    }  # fmt: skip
     return {
         "checkout": {"commit": "3ff676b2ffc178efb6ad3d1ed938ea0d06730ed5", "changed": False},
         "interpreter": {"image": "registry.example/flagperf-pytorch:2.9", "python": "3.11.7"},
         "device": "cuda", "chip_pci": [PCI], "backend": "nccl", "config": config, "values": values,
         "deviations": [{"key": "train_batch_size", "value": 32, "reference": 64, "file": file, "line": 1}],
         "flops_per_sample": 0.45 * peak * 1e12 * STEP_S / BATCH, "peak_tflops": peak, "min_efficiency": 0.8,
-        "fingerprint": {**same, "key": f"{case.model}-{case.chip}-{case.nnodes}x{case.nproc}",
-                        "one_card_key": f"{case.model}-{case.chip}-1x1"},
+        "fingerprint": {
+            "key": f"{case.model}-{case.chip}-{case.nnodes}x{case.nproc}",
+            "one_card_key": f"{case.model}-{case.chip}-1x1",
+        },
     }  # fmt: skip
 
 

@@ -1,9 +1,11 @@
 """A lab to play with: `python -m tests.lab [number of hosts]`, or `make lab`. It stays until Ctrl-C."""
 
 import argparse
+import shlex
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from tests.lab.lab import Lab
 from tests.lab.needs import missing
@@ -23,25 +25,13 @@ def main() -> str | None:
         if given.docker:
             with ThreadPoolExecutor() as pool:
                 list(pool.map(lambda host: host.docker(), hosts))
-        for host in hosts if given.gpus else ():
-            host.nvml.on(given.gpus)
-        settings = lab.folder / "flagperf.toml"
-        settings.write_text(lab.ssh_settings().toml())
-        config = lab.ssh_config()
-        print(f"{len(hosts)} host{'s' * (len(hosts) > 1)}, each a machine of its own:")
         for host in hosts:
-            print(f"  {host.name}  {host.address}  ssh -F {config} {host.name}")
-        print(f"\n{settings}:\n\n{settings.read_text()}")
-        print(f"In another terminal:\n\n  cp {settings} .")
-        print(f"  .venv/bin/python -m pytest suites --nodes={min(len(hosts), 2)}x1")
-        if given.gpus:
-            print("  .venv/bin/python -m pytest suites --vendor=nvidia --scale=small --preflight")
-        print()
-        print("Ctrl-C removes all of it.", flush=True)
-        try:
+            if given.gpus:
+                host.nvml.on(given.gpus)
+            print(f"{host.name}: {shlex.join(host.ssh())}")
+        print(f"\nTheir flagperf.toml:\n\n{lab.ssh_settings().toml()}\nCtrl-C removes all of it.", flush=True)
+        with suppress(KeyboardInterrupt):
             signal.pause()
-        except KeyboardInterrupt:
-            print()
     return None
 
 

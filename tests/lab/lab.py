@@ -256,15 +256,10 @@ class LabHost:
 
     def kill_sshd_sessions(self) -> int:
         """End every ssh session, from the far side; says how many processes that took. What they ran lives on."""
-        listener = self._sshd_pid()
-        pids = [str(one.pid) for one in self.processes() if "sshd" in one.cmdline and one.pid != listener]
+        pids = [str(one.pid) for one in self.processes() if "sshd" in one.cmdline and "listener" not in one.cmdline]
         if pids:
             self.run(["kill", "-9", *pids], check=False)
         return len(pids)
-
-    def _sshd_pid(self) -> int:
-        file = self.root / "run/sshd.pid"
-        return int(file.read_text()) if file.exists() else 0
 
     def add_user(self, name: str, docker: bool = False) -> None:
         """One who is not root, with the lab's key, maybe with the right to use docker."""
@@ -400,14 +395,6 @@ class Lab:
         """How to reach these hosts, by default all, as a settings file wants it: h1=10.77.0.2 names them too."""
         named = (f"{host.name}={host.address}" for host in (self._hosts if hosts is None else hosts))
         return Cluster(tuple(named), USER, LabHost.port, str(self.key), str(self.known_hosts))
-
-    def ssh_config(self) -> Path:
-        """A file for `ssh -F` in which the hosts have their names."""
-        file = self.folder / "ssh_config"
-        keys = f"IdentityFile {self.key}\nUserKnownHostsFile {self.known_hosts}\nStrictHostKeyChecking yes\n"
-        hosts = [f"Host {host.name}\nHostName {host.address}\n" for host in self._hosts]
-        file.write_text("\n".join([*hosts, "Host *", f"User {USER}", keys]))
-        return file
 
 
 def keygen(file: Path) -> None:

@@ -121,10 +121,13 @@ def test_runs_like_the_old_one_tell_the_noise_from_run_to_run(tmp_path: Path, ca
 def test_unlike_fingerprints_are_named_field_by_field_and_refused(tmp_path: Path, capsys: Capture) -> None:
     old = run_of(tmp_path / "old", fingerprint={**SAME, "precision": "fp32", "key": "a"})
     new = run_of(tmp_path / "new", fingerprint={**SAME, "precision": "bf16", "key": "b"})
-    lines = errors_of(capsys, "compare", old, new)
+    lines = errors_of(capsys, "compare", old, new, "--markdown", tmp_path / "comment.md")
     assert lines[0] == "toy:pytorch:CPU:1:1:1: precision: fp32 -> bf16"
     assert "--ignore-differences" in lines[1]
     assert len(lines) == 2
+    comment = (tmp_path / "comment.md").read_text().splitlines()
+    assert comment[:2] == ["<!-- flagperf compare -->", "### ❔ flagperf: not compared: old → new"]
+    assert "- toy:pytorch:CPU:1:1:1: precision: fp32 -&gt; bf16" in comment
     assert "different: precision: fp32 -> bf16" in output_of(capsys, "compare", old, new, "--ignore-differences")
 
 
@@ -443,15 +446,6 @@ def test_the_comment_and_the_page_have_the_verdict_and_the_figures(tmp_path: Pat
     curves = re.findall(r'<svg class="small apart".*?</svg>', page)
     assert [curve.count("<polyline") for curve in curves] == [2, 2], "of both runs: of the metric and the throughput"
     assert page.count('<div class="stacked">') == 2, "where the time of each run went"
-
-
-def test_the_comment_has_the_reason_if_runs_are_not_compared(tmp_path: Path, capsys: Capture) -> None:
-    old = run_of(tmp_path / "old", fingerprint=CODE)
-    new = run_of(tmp_path / "new", fingerprint={**CODE, "precision": "bf16", "key": "k2"})
-    errors_of(capsys, "compare", old, new, "--markdown", tmp_path / "comment.md")
-    lines = (tmp_path / "comment.md").read_text().splitlines()
-    assert lines[:2] == ["<!-- flagperf compare -->", "### ❔ flagperf: not compared: old → new"]
-    assert "- toy:pytorch:CPU:1:1:1: precision: fp32 -&gt; bf16" in lines
 
 
 def test_a_comment_of_many_cases_is_truncated_at_a_block(tmp_path: Path, capsys: Capture) -> None:
