@@ -28,7 +28,7 @@ from pytest_flagperf_page import chart_html, sampled_charts, step_times
 from pytest_flagperf_page import drawings as drawings_html
 from pytest_flagperf_page.small_charts import small
 from pytest_flagperf_page.step_times import RankStepTimes
-from tests.helpers.results_help import recorded, replay_dir
+from tests.helpers.results_help import recorded
 from tests.results.logs.test_monitors import START, device_rows, folder, host_rows
 
 
@@ -162,17 +162,6 @@ def test_hostile_names_are_escaped() -> None:
     assert page.count("<script") == page.count("</script>") == 1
     assert "<!--" not in page
     assert json.loads(page.partition('json">')[2].partition("</script>")[0])["charts"][0]["x"] == text
-
-
-def test_each_rank_of_a_replay_with_records_has_step_times(tmp_path: Path) -> None:
-    found = step_times.read(replay_dir("converged_1x2"), recorded("converged_1x2"))
-    assert [words.rank for words in found] == [0, 1]
-    for words in found:
-        assert words.step_times
-        assert [step for step, _ in words.step_times] == sorted(step for step, _ in words.step_times)
-    (tmp_path / "rank1.out.log").write_text("nothing of ours\n")
-    outcome = replace(recorded("converged_1x2"), logs=("rank0.out.log", "rank1.out.log"))
-    assert step_times.read(tmp_path, outcome) == []
 
 
 def test_of_a_long_log_a_part_is_read_and_its_last_word(tmp_path: Path) -> None:

@@ -81,18 +81,6 @@ def test_a_round_of_an_ended_job_is_looked_for_in_this_job(tmp_path: Path, monke
     assert str(error.value).startswith("the run does not have h3 now; they stay there in /tmp/rounds/one for a week")
 
 
-@pytest.mark.parametrize("state", ["CANCELLED", "TIMEOUT", "NODE_FAIL"])
-def test_a_job_that_a_user_cancelled_is_told_from_others(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = replace(parse_job(JOB), state=state)
-    pretend(monkeypatch, read_job=lambda _: ended, wait_until_settled=lambda *_: ended, read_nodes=lambda _: {})
-    allocation = JobPerCase(SlurmConfig(), lambda _: False, 60)
-    allocation._job = replace(ended, state="RUNNING")
-    loss = allocation.explain()
-    assert loss is not None
-    assert loss.sentence.startswith("job 12 on ")
-    assert (loss.kind == "cancelled", loss.hosts) == (state == "CANCELLED", ())
-
-
 def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("h1", "h2", "h3", "h4")
     before = replace(parse_job(JOB), nodes=names)
@@ -132,7 +120,11 @@ def test_a_job_that_loses_a_node_is_kept_as_long_as_enough_are_left(monkeypatch:
     assert allocation.obtain(plan, 9.0), "one node is not enough"
     assert cancelled == ["False"], "the first job takes no other's place"
     assert len(allocation.pool.usable) == 4
-    now.append(replace(before, state="NODE_FAIL"))
+    for state in ("CANCELLED", "TIMEOUT", "NODE_FAIL"):
+        now.append(replace(before, state=state))
+        loss = allocation.explain()
+        assert loss is not None
+        assert (loss.kind == "cancelled", loss.hosts) == (state == "CANCELLED", ()), "only the user's end is final"
     assert allocation.obtain(plan, 0.0)
     assert (cancelled, asked) == (["False", "True"], [None, 9.0, 0.0])
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -82,13 +83,6 @@ def test_parity_does_not_count_as_convergence(tmp_path: Path, capsys: Capture) -
     assert [case["parity_samples"] for case in summary["cases"]] == [case.outcomes[0].parity_samples]
 
 
-def test_two_runs_of_one_shape_are_refused(tmp_path: Path, capsys: Capture) -> None:
-    for name in ("a", "b"):
-        run_of(tmp_path / name)
-    out = output_of(capsys, "bundle", tmp_path / "a", tmp_path / "b", "--to", tmp_path / "x.tar.gz", code=1)
-    assert "pass only one of them\n" in out
-
-
 def test_of_a_folder_the_guides_runs_that_fit_are_packed_and_others_listed(tmp_path: Path, capsys: Capture) -> None:
     """Runs as the steps of docs/how-to-vendor.md leave them: small, synthetic, interrupted, repeated."""
     reports = tmp_path / "reports"
@@ -115,9 +109,8 @@ def test_of_a_folder_the_guides_runs_that_fit_are_packed_and_others_listed(tmp_p
     assert errors_of(capsys, "bundle", reports, "--scale=small", "--shapes=2x2", "--to", tmp_path / "x.tar.gz")[-1] == (
         "no run has a successful round at the small scale on real data"
     )
-    assert "runs contain 1x8" in output_of(
-        capsys, "bundle", old, *submission(tmp_path / "again"), "--to", tmp_path / "x.tar.gz", code=1
-    )
+    out = output_of(capsys, "bundle", old, *submission(tmp_path / "again"), "--to", tmp_path / "x.tar.gz", code=1)
+    assert re.search("runs contain 1x8.*; pass only one of them\n", out)
 
 
 def test_bundle_takes_other_shapes_and_the_small_scale(tmp_path: Path, capsys: Capture) -> None:
