@@ -1,8 +1,11 @@
 """The plan of a case: its contents, its description and its fingerprint."""
 
+import io
 import json
 import re
 import shutil
+import tarfile
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 import flagperf_driver
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, CatalogError
+from pytest_flagperf.engines.agents.environments import Environments
 from pytest_flagperf.kinds import MeasurementKind
 from pytest_flagperf.plan import Plan, PlanError, PlanRequest, describe, make_plan, one_card_plan
 from pytest_flagperf.plan.checkout import checkout
@@ -19,6 +23,7 @@ from pytest_flagperf.plan.fingerprint import code_hash
 from pytest_flagperf.plan.make import driver_code
 from pytest_flagperf.plan.ranks import expected_placement
 from pytest_flagperf.problems import Problems
+from pytest_flagperf.settings import read_settings
 from tests.helpers.trees import (
     PLAIN_MEASUREMENT_TOML,
     SUITE_TOML,
@@ -465,3 +470,63 @@ def test_the_driver_code_of_a_case_is_that_of_its_rank() -> None:
     assert {DRIVER / "driver.py", DRIVER / "training/loop.py", DRIVER / "pytorch/trainer.py"} <= files
     assert not {file for file in files if DRIVER / "node" in file.parents}
     assert DRIVER / "pytorch/trainer.py" not in files_of("paddle")
+
+
+# -- a measurement whose config names a training: its ranks get the code and the config of the training -----------
+
+OF_CASE = 'of = "toy:pytorch"\ncase_settings: list[str] = []\ncase_config: dict[str, object] = {}\n'
+
+
+def of_training(root: Path, *settings: str, scale: str = "reference", variant: str = "") -> Plan:
+    write(root, "suites/machine/pytorch/suite.toml", f'case_key = "of"\n{PLAIN_MEASUREMENT_TOML}')
+    write(root, "suites/machine/pytorch/config/_base.py", OF_CASE)
+    write(root, "suites/machine/pytorch/config/_small.py", "")
+    write(root, "suites/machine/pytorch/config/mutable_params.py", 'mutable_params = ["of", "case_settings"]\n')
+    request = PlanRequest(Case.parse(f"machine:pytorch:X9:1:8:1{variant}"), "acme", scale=scale, settings=settings)
+    return make_plan(Catalog.scan([root]), request)
+
+
+def test_ranks_get_the_config_of_the_training_for_their_shape(tmp_path: Path) -> None:
+    tree(tmp_path, "width = 128\n")  # the vendor's, for 1x8
+    config: Any = of_training(tmp_path, 'case_settings=["ratio=0.25"]').config
+    assert (config["of"], config["case_config"]["width"], config["case_config"]["ratio"]) == (
+        "toy:pytorch:1x8",
+        128,
+        0.25,
+    )
+    other: Any = of_training(tmp_path, "of=toy:pytorch:2x8").config
+    assert (other["of"], other["case_config"]["width"]) == ("toy:pytorch:2x8", 64), "a vendor without a config for it"
+    small: Any = of_training(tmp_path, scale="small").config
+    assert small["case_config"]["width"] == 8
+    swept: Any = of_training(tmp_path, variant=":of-toy+point_most_s-4.0").config
+    assert (swept["of"], swept["point_most_s"]) == ("toy:pytorch:1x8", 4.0)
+    assert swept["case_config"] == config["case_config"] | {"ratio": 0.5}
+
+
+def test_ranks_get_the_code_of_the_training_and_its_changes_are_another_case(tmp_path: Path) -> None:
+    tree(tmp_path)
+    before = of_training(tmp_path)
+    write(tmp_path, "suites/toy/pytorch/model.py", "")
+    after, other = of_training(tmp_path), of_training(tmp_path, "of=toy:pytorch:1x1")
+    assert len({plan.fingerprint["key"] for plan in (before, after, other)}) == 3
+    code = Environments(read_settings({}, tmp_path), Catalog.scan([tmp_path])).code(after)
+    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(code.archive))) as archive:
+        assert {"suites/toy/pytorch/model.py", "suites/machine/pytorch/suite.toml"} <= {*archive.getnames()}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("of=toi:pytorch", "of: model 'toi': no such folder in suites/; did you mean toy?"),
+        ("of=toy:torch", "of: 'toy:torch': expected MODEL, MODEL:pytorch or MODEL:pytorch:NxP"),
+        ("of=toy:pytorch:1x8:1", "of: 'toy:pytorch:1x8:1': expected MODEL"),
+        ("of=toy:pytorch:8", "of: shape '8': expected NxP"),
+        ("of=machine:pytorch", "of: machine:pytorch is a measurement with the scales reference, small; expected a"),
+        ('case_settings=["widht=2"]', "case_settings: toy:pytorch has no such key; did you mean width?"),
+    ],
+)
+def test_a_name_that_is_no_training_is_an_error(tmp_path: Path, setting: str, message: str) -> None:
+    tree(tmp_path)
+    with pytest.raises(Problems) as error:
+        of_training(tmp_path, setting)
+    assert message in str(error.value)
