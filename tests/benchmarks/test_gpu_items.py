@@ -29,6 +29,7 @@ from benchmarks.items import (
     slices,
     stored_results,
     waiting,
+    with_last_durations,
 )
 from benchmarks.section import REPO
 from pytest_flagperf import stored
@@ -162,6 +163,11 @@ def test_an_item_of_the_machine_has_the_figures_that_its_suite_declares(tmp_path
     write_run(tmp_path / "other", stored)
     with pytest.raises(ValueError, match="expected matmul_fp32 > 0"):
         gpu_items.measured(tmp_path / "other")
+
+
+def test_convergence_has_the_time_of_each_model(tmp_path: Path) -> None:
+    write_run(tmp_path, stored_case("bert"), stored_case("cpm", ok=False), stored_case("glm"))
+    assert list(gpu_items.convergence(tmp_path).figures) == ["bert time_to_target", "glm time_to_target"]
 
 
 def test_what_passed_is_published_before_the_next_item(tmp_path: Path) -> None:
@@ -395,6 +401,17 @@ def test_failed_items_run_again_after_those_that_no_call_has_tried(tmp_path: Pat
     assert gpu.plan_text(items, 100, stored_results(items, tmp_path)).splitlines()[2:] == ["done: fails", "done: new"]
 
 
+def test_the_last_durations_replace_the_guesses(tmp_path: Path) -> None:
+    last, new = tmp_path / "H200-1", tmp_path / "H200-2"
+    run_items([Item("one", ["echo", last.name], 50, 60), Item("two", ["false"], 50, 60)], Slice(100), last)
+    (tmp_path / "H200-0/one").mkdir(parents=True)
+    (tmp_path / "H200-0/one/result.json").write_text("[{")
+    items = [Item("one", ["echo", new.name], 50, 60), Item("two", ["false"], 50, 60), Item("one", ["echo"], 50, 60)]
+    known = with_last_durations(items, new)
+    assert [item.estimate_from for item in known] == ["last run", "guess", "guess"]
+    assert known[0].estimate_s < 50
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -478,22 +495,6 @@ def test_the_plan_of_an_h100_begins_with_what_is_worth_most(tmp_path: Path) -> N
     assert all("-k pytorch --vendor=nvidia --hw=H100 --nodes=1x1" in words for words in commands)
     assert all(f"--runtime=host --python={python}" in words for words in commands)
     assert "skipped: interconnect: needs at least 2 devices, 1 found" in rows
-
-
-@pytest.mark.slow
-def test_a_training_is_measured_once_and_can_be_published(
-    torch_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(gpu, "STATE", tmp_path)
-    words = ["--vendor=cpu", "--items=bert-bf16-eager", f"--python={torch_python}"]
-    assert gpu.main(words) == 0, capsys.readouterr().out
-    (result,) = tmp_path.glob("*/bert-bf16-eager/result.json")
-    written = result.stat().st_mtime_ns
-    assert gpu.main(words) == 0
-    assert capsys.readouterr().out.endswith("all done\npublish the results: make gpu-publish\n")
-    assert result.stat().st_mtime_ns == written
-    assert read_result(result).figures["p_core"].value > 0
-    assert [*tmp_path.glob("*/publish/cpu-bert-bf16-eager-*/results.json")]
 
 
 @pytest.mark.integration

@@ -159,7 +159,7 @@ class Commands:
         assert re.search(r"planned|test_converges|test_throughput|cases? selected", output), output
 
     def _flagperf(self, *words: str) -> None:
-        if words[0] == "wheels":  # tests/plugin/test_offline.py downloads some
+        if words[0] == "wheels":  # tests/benchmarks/test_gpu_offline.py downloads some
             (self.folder / parser(all_commands()).parse_args(words).folder).mkdir()
         else:
             self._in_process(lambda: flagperf(words), codes=(0, 1))

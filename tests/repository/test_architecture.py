@@ -452,3 +452,28 @@ def test_a_package_of_a_vendor_is_detected(tmp_path: Path, name: str, text: str,
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     assert foreign(tmp_path) == expected
+
+
+MOST_LINES, MOST_METHODS = 800, 16
+
+
+def exceeded_limits(root: Path) -> Iterator[str]:
+    """Modules with too many lines and classes with too many public methods."""
+    for path in sorted(root.rglob("*.py")):
+        text, where = path.read_text(encoding="utf-8"), path.relative_to(root.parent)
+        if (lines := text.count("\n")) > MOST_LINES:
+            yield f"{where}: {lines} lines; at most {MOST_LINES}"
+        for class_def in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)):
+            names = [node.name for node in class_def.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+            if (public := sum(not name.startswith("_") for name in names)) > MOST_METHODS:
+                yield f"{where}: class {class_def.name}: {public} public methods; at most {MOST_METHODS}"
+
+
+def test_nothing_is_too_large(tmp_path: Path) -> None:
+    assert [line for package in PACKAGES for line in exceeded_limits(REPO / package)] == []
+    methods = "".join(f"    def method{number}(self) -> None: ...\n" for number in range(MOST_METHODS + 1))
+    write(tmp_path, "package/module.py", f"class Large:\n{methods}" + "\n" * MOST_LINES)
+    assert list(exceeded_limits(tmp_path / "package")) == [
+        "package/module.py: 818 lines; at most 800",
+        "package/module.py: class Large: 17 public methods; at most 16",
+    ]
