@@ -153,7 +153,6 @@ def test_a_vendors_environment_variables_change_the_fingerprint(tmp_path: Path, 
     assert "environment" not in plain
     file = write(tmp_path, "vendors/acme/toy-pytorch/config/environment_variables.sh", "export FAST=1\n")
     by_file = planned(catalog).fingerprint
-    assert planned(catalog).fingerprint == by_file
     write_vendor(tmp_path, toml=VENDOR_TOML + '[environment]\nSLOW = "0"\n')
     by_both = planned(Catalog.scan([tmp_path])).fingerprint
     file.unlink()
@@ -249,8 +248,6 @@ def test_the_same_case_has_the_same_key_and_changed_code_another(tmp_path: Path,
     assert key(plan) == key(alike)
     program = write(tmp_path, "suites/toy/pytorch/run_pretraining.py", "pass\n")
     before = key(planned(catalog))
-    write(tmp_path, "suites/toy/pytorch/README.md", "text\n")
-    assert key(planned(catalog)) == before
     program.write_text("pass  # another\n")
     assert key(planned(catalog)) != before
 
