@@ -20,7 +20,7 @@ from pytest_flagperf_modelarts.instances import InstanceChannel
 from pytest_flagperf_modelarts.job import conversation, orders
 from pytest_flagperf_modelarts.job.instance import InstanceError, this_instance
 from pytest_flagperf_modelarts.obs_path import ObsFolder
-from pytest_flagperf_modelarts.package import code_files, packages_of, pre_start
+from pytest_flagperf_modelarts.package import code_files, packages_of
 
 CONFIG = ModelArtsConfig(code=ObsFolder("bench", "code/"), output=ObsFolder("bench", "out/"))
 
@@ -125,11 +125,6 @@ def test_the_script_installs_packages_and_exports_variables(tmp_path: Path) -> N
         failed = run()
         assert failed.returncode == 1
         assert words.strip("'")[:20].replace("'", "") in failed.stderr
-
-
-def test_no_script_is_written_without_packages_and_variables() -> None:
-    assert pre_start(CONFIG, []) == ""
-    assert "ma-pre-start.sh" not in code_files(CONFIG, pack({}))
 
 
 def test_packages_of_two_architectures_are_refused(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_a_lost_network_that_comes_back_does_not_fail_the_round(
     obs = ThreadedMotoServer("127.0.0.1", free_port(), verbose=False)  # the same buckets at another address
     obs.start()
     url = "http://{}:{}".format(*obs.get_host_and_port())
-    run = CloudRun(toy, modelarts, CASE, "step_s=0.3", obs_endpoint=url, **{"lease-time": 30.0})
+    run = CloudRun(toy, modelarts, CASE, "step_s=0.6", obs_endpoint=url, **{"lease-time": 30.0})
 
     def cut() -> None:
         modelarts.faults.silent = True

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from common.serving import load, selftest
-from common.serving.client import Answer, Client, Request, RequestFailed
+from common.serving.client import Client, Request, RequestFailed
 from common.serving.load import Arrivals, Load, TokenLimits, keeps, open_loop
 from common.serving.process import ServerProcess
 from common.serving.search import RateSearch
@@ -47,27 +47,6 @@ def test_the_client_gives_back_known_delays_and_a_slow_one_does_not(tmp_path: Pa
     assert not is_right(slow)
     assert slow.rate < right.rate / 4
     assert slow.rate < 500, "an event costs it two milliseconds"
-
-
-def test_answers_have_the_engines_tokens_with_a_time_each(serve: Callable[..., ServerProcess]) -> None:
-    url = serve().url
-
-    async def ask() -> tuple[list[Answer], list[float]]:
-        with Client(url, formula.NAME, 10) as client:
-            answers = [await client.complete(Request(number, (number, 2, 3), 8)) for number in range(3)]
-            return answers, await client.log_probabilities((1, 2, 3, 4))
-
-    answers, logged = asyncio.run(ask())
-    for answer in answers:
-        text = list(answer.request.prompt)
-        for token in answer.tokens:
-            assert token == formula.following(text)
-            text.append(token)
-        assert not answer.problem
-        assert len(answer.tokens) == len(answer.times) == 8
-        assert answer.sent < answer.times[0] <= answer.times[-1] <= answer.ended
-        assert answer.times[-1] - answer.sent > 8 * 0.7 * formula.TOKEN_S
-    assert logged == formula.log_probabilities((1, 2, 3, 4))
 
 
 @asynccontextmanager
