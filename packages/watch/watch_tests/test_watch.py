@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -210,18 +210,12 @@ def test_the_end_of_a_run_and_its_removal(tmp_path: Path) -> None:
 
 
 def test_a_dead_worker_is_reported(tmp_path: Path) -> None:
-    run = training_run(tmp_path / "run1")
-
-    def alive(process: Mapping[str, Any]) -> bool:
-        return bool(process["t"] == follower.processes["controller"].began)
-
-    follower_run = FollowedRun(run.path, clock=run.clock, monotonic=run.clock, alive=lambda _: True)
-    follower_run.poll()
-    follower = follower_run.state
-    assert follower_run.notes() == []
-    follower_run._alive = alive
-    follower.processes["gw0"].process = {**follower.processes["gw0"].process, "t": 1.0}
-    assert [note.partition(" (")[0] for note in follower_run.notes()] == ["worker gw0 died"]
+    follower = followed(training_run(tmp_path / "run1"))
+    assert follower.notes() == []
+    worker = follower.state.processes["gw0"]
+    worker.process = {**worker.process, "t": 1.0}
+    follower._alive = lambda process: process["t"] != 1.0
+    assert [note.partition(" (")[0] for note in follower.notes()] == ["worker gw0 died"]
 
 
 def test_any_values_of_an_entry_are_accepted(tmp_path: Path) -> None:
