@@ -13,6 +13,7 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.measured.validity import ValidityWarning
 from pytest_flagperf.results.verdicts.case_result import CaseResult
 from pytest_flagperf.stored.round_dir import RoundFault
+from pytest_flagperf_compare import comment as comment_module
 from pytest_flagperf_compare import page as page_module
 from pytest_flagperf_compare.comparison import CaseRuns, match
 from tests.helpers import many_cases
@@ -411,7 +412,9 @@ def test_runs_of_two_commits_are_compared_and_the_changed_code_is_noted(tmp_path
     assert sum(line.startswith("regression: ") for line in out.splitlines()) == 3
 
 
-def test_the_comment_and_the_page_have_the_verdict_and_the_figures(tmp_path: Path, capsys: Capture) -> None:
+def test_the_comment_and_the_page_have_the_verdict_and_the_figures(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = run_of(tmp_path / "old", rounds=faster(1.0, 1.01, 0.99), model="toy", fingerprint=CODE)
     new = run_of(tmp_path / "new", rounds=faster(0.85, 0.84, 0.86), model="toy", fingerprint=CODE)
     comment, file = tmp_path / "made" / "comment.md", tmp_path / "page" / "compared.html"
@@ -428,6 +431,10 @@ def test_the_comment_and_the_page_have_the_verdict_and_the_figures(tmp_path: Pat
     assert len({line.count("|") for line in (head, rule, row)}) == 1
     assert "15.0 % lower, a change counts from 5.0 % on" in "\n".join(rest)
     assert text.count("<details>") == text.count("</details>") == 1
+    monkeypatch.setattr(comment_module, "LIMIT", len(text.encode()) // 2)
+    output_of(capsys, "compare", old, new, "--markdown", comment, code=1)
+    assert "<details>" not in comment.read_text(), "a block that does not fit is left out"
+    assert "This comment is truncated; see the page" in comment.read_text()
     assert page.count("<strong>worse</strong>") == 3
     for words in (
         "<p>1 of 1 case regressed</p>", "1,684 images/s", "1,432 images/s", "-15.0 %",
@@ -441,15 +448,3 @@ def test_the_comment_and_the_page_have_the_verdict_and_the_figures(tmp_path: Pat
     curves = re.findall(r'<svg class="small apart".*?</svg>', page)
     assert [curve.count("<polyline") for curve in curves] == [2, 2], "of both runs: of the metric and the throughput"
     assert page.count('<div class="stacked">') == 2, "where the time of each run went"
-
-
-def test_a_comment_of_many_cases_is_truncated_at_a_block(tmp_path: Path, capsys: Capture) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    for number in range(60):
-        for run in (old, new):
-            add_case(run, "converged_1x1", model=f"model{number}", fingerprint=CODE)
-    output_of(capsys, "compare", finish(old), finish(new), "--markdown", tmp_path / "comment.md")
-    text = (tmp_path / "comment.md").read_text()
-    assert len(text.encode()) <= 65_000
-    assert text.count("<details>") == text.count("</details>")
-    assert sum(line.startswith("|  | <code>model") for line in text.splitlines()) == 60

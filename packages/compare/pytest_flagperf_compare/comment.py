@@ -22,7 +22,7 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:
+def of_comparison(page: ComparisonPage) -> str:
     """Return the verdict, the table of all cases, the regressions and, folded, all figures of each case."""
     sign = ("✅", _SIGNS[noise.WORSE], _SIGNS[NOT_JUDGED])[page.exit_code]
     runs = " → ".join(page.directories)
@@ -35,7 +35,7 @@ def of_comparison(page: ComparisonPage, limit: int = LIMIT) -> str:
         *(block for case in page.cases for block in _case(case, page.threshold)),
         blocks.lines([f"<sub>{blocks.text(_rule(page))}</sub>"]),
     ]
-    return blocks.truncated(parts, limit, "This comment is truncated; see the page of flagperf compare --html.")
+    return blocks.truncated(parts, LIMIT, "This comment is truncated; see the page of flagperf compare --html.")
 
 
 def of_refusal(old: str, new: str, problems: Sequence[str]) -> str:
