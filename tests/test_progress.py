@@ -1,10 +1,12 @@
-"""Notes of what happens in a run, and who gets them."""
+"""Notes of what happens in a run and who gets them, and the errors that users can fix."""
 
+import pickle
 import threading
 
 import pytest
 
 from pytest_flagperf import progress
+from pytest_flagperf.problems import MissingHosts
 from pytest_flagperf.progress import has_subscriber, note, subscribed
 
 
@@ -28,3 +30,9 @@ def test_subscribers_get_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     ticked = threading.Event()
     with subscribed({"tick": ticked.set}):
         assert ticked.wait(60)
+
+
+def test_an_error_reaches_another_process_with_its_sentences() -> None:
+    error = pickle.loads(pickle.dumps(MissingHosts(["h1 is lost", "h2 is lost"])))
+    assert type(error) is MissingHosts
+    assert (str(error), error.problems) == ("h1 is lost\nh2 is lost", ["h1 is lost", "h2 is lost"])

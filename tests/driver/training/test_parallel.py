@@ -1,10 +1,11 @@
-"""The table of axes that ``parallel`` means, and which samples a rank reads."""
+"""The table of axes that ``parallel`` means, which samples a rank reads, and how evenly experts are used."""
 
 from typing import Any
 
 import pytest
 
 from flagperf_driver.driver import Config
+from flagperf_driver.training.expert_load import entropy, largest
 from flagperf_driver.training.parallel import Parallel, ParallelError
 from flagperf_driver.training.steps import Context
 
@@ -67,3 +68,16 @@ def test_ranks_of_an_expert_group_read_different_samples_and_share_all_other_wei
     assert [parallel.data_rank(rank) for rank in range(8)] == list(range(8))
     assert parallel.without_experts == Parallel(replicate=2, shard=4)
     assert Parallel.of({"expert": 2}, 2).is_sharded
+
+
+@pytest.mark.parametrize(
+    ("load", "most", "even"),
+    [
+        ([[5, 5, 5, 5]], 1.0, 1.0),
+        ([[20, 0, 0, 0]], 4.0, 0.0),
+        ([[10, 10, 0, 0]], 2.0, 0.5),
+        ([[5, 5, 5, 5], [10, 10, 0, 0], [6, 4, 5, 5]], 2.0, 0.5),
+    ],
+)
+def test_the_most_uneven_layer_is_reported(load: list[list[float]], most: float, even: float) -> None:
+    assert (largest(load), entropy(load)) == pytest.approx((most, even))
