@@ -43,36 +43,26 @@ def test_a_rank_may_end_before_the_others(lab: Lab) -> None:
     assert [(m["rank"], m["finished"]) for m in lab.exits] == [(0, False), (1, False)]
 
 
-def test_an_import_error_is_reported_and_ends_the_other_ranks(lab: Lab) -> None:
-    lab.start(FOREVER, "import no_such_module")
-    fault = lab.fault()
-    assert fault["kind"] == "crash"
-    assert fault["rank"] == 1
-    assert fault["sentence"] == "rank 1 ended with exit code 1: ModuleNotFoundError: No module named 'no_such_module'"
-    assert lab.exit(1)["last_lines"][-1] == "ModuleNotFoundError: No module named 'no_such_module'"
-    assert (lab.exit(1)["code"], lab.exit(1)["cause"]) == (1, "crash")
+LOGS_ITS_END = 'log(events.FAILED, {"type": "ValueError", "error": "loss is\\nNaN"}); print("bye"); sys.exit(3)'
+
+
+@pytest.mark.parametrize(
+    ("program", "sentence", "code", "number"),
+    [
+        ("import no_such", "ended with exit code 1: ModuleNotFoundError: No module named 'no_such'", 1, None),
+        (LOGS_ITS_END, "ended with exit code 3: ValueError: loss is | NaN", 3, None),  # not the log's last line
+        ("os.kill(os.getpid(), 9)", "was killed by SIGKILL (kill -9 by a user or a program)", None, "SIGKILL"),
+    ],
+)
+def test_a_rank_that_fails_is_reported_with_the_reason_and_ends_the_others(
+    lab: Lab, program: str, sentence: str, code: int | None, number: str | None
+) -> None:
+    lab.start(FOREVER, program)
+    fault, end = lab.fault(), lab.exit(1)
+    assert (fault["kind"], fault["rank"]) == ("crash", 1)
+    assert fault["sentence"].startswith(f"rank 1 {sentence}")
+    assert (end["code"], end["signal"], end["cause"]) == (code, number, "crash")
     assert (lab.exit(0)["signal"], lab.exit(0)["cause"]) == ("SIGTERM", "stopped")
-
-
-def test_a_failed_event_is_preferred_to_the_last_line_of_the_log(lab: Lab) -> None:
-    program = """
-        log(events.FAILED, {"type": "ValueError", "error": "loss is\\nNaN"})
-        print("bye")
-        sys.exit(3)
-    """
-    lab.start(program)
-    assert lab.fault()["sentence"] == "rank 0 ended with exit code 3: ValueError: loss is | NaN"
-
-
-def test_a_killed_rank(lab: Lab) -> None:
-    lab.start(FOREVER, FOREVER)
-    pid = lab.wait_for_start(1)
-    lab.wait_for("beat")
-    kill(pid)
-    fault = lab.fault()
-    assert fault["sentence"].startswith("rank 1 was killed by SIGKILL (kill -9 by a user or a program)")
-    assert (lab.exit(1)["code"], lab.exit(1)["signal"], lab.exit(1)["cause"]) == (None, "SIGKILL", "crash")
-    assert lab.exit(0)["cause"] == "stopped"
 
 
 def test_a_rank_that_hangs_is_reported_and_logs_its_stack(lab: Lab) -> None:
