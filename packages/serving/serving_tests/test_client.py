@@ -68,7 +68,9 @@ def problem_with(response: bytes) -> str:
     async def ask() -> str:
         async with raw_server(response) as url:
             with Client(url, "m", 10) as client:
-                return str((await client.complete(Request(1, PROMPT, 2))).problem)
+                answer = await client.complete(Request(1, PROMPT, 2))
+                assert len(answer.times) == len(answer.tokens), "a time for each token, also of two in one event"
+                return str(answer.problem)
 
     return asyncio.run(ask())
 
