@@ -21,7 +21,8 @@ from tests.lab.lab import PYTHON, Lab
 from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs, require
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.slurm import Slurm
-from tests.lab.test_restarts import options, repeated, with_checkpoints
+from tests.lab.test_replays import options, repeated
+from tests.lab.test_restarts import with_checkpoints
 from tests.plugin.conftest import Going, Toy, ignore_other_load
 
 
