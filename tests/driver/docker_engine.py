@@ -123,8 +123,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(raw)
 
-    def address_string(self) -> str:
-        return "unix"
-
     def log_message(self, *_: object) -> None:
         """Print nothing."""

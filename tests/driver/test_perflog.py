@@ -66,7 +66,6 @@ def test_a_value_that_is_not_a_number_is_nan(value: object) -> None:
 GOOD = line(step=1)
 DAMAGE = {
     "foreign lines": (f"hello\n{GOOD}world\n", 1, SkippedCounts(0, 2)),
-    "nothing": ("", 0, SkippedCounts(0, 0)),
     "empty lines": ("\n\n", 0, SkippedCounts(0, 2)),
     "no newline at the end": (GOOD + GOOD.rstrip("\n"), 2, SkippedCounts(0, 0)),
     "truncated": (GOOD + GOOD[:40], 1, SkippedCounts(1, 0)),
@@ -74,7 +73,6 @@ DAMAGE = {
     "text before": ("45%|### " + GOOD, 1, SkippedCounts(0, 0)),
     "text behind": (GOOD.rstrip("\n") + " Warning: x\n", 1, SkippedCounts(0, 0)),
     "carriage return": (GOOD.rstrip("\n") + "\r\n", 1, SkippedCounts(0, 0)),
-    "two glued": (GOOD.rstrip("\n") + GOOD, 2, SkippedCounts(0, 0)),
     "three glued, the second truncated": (GOOD.rstrip("\n") + GOOD[:30] + GOOD, 2, SkippedCounts(1, 0)),
     "not JSON": ("[PerfLog] hello\n", 0, SkippedCounts(1, 0)),
     "not an object": ("[PerfLog] [1]\n", 0, SkippedCounts(1, 0)),

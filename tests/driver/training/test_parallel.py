@@ -17,12 +17,10 @@ from flagperf_driver.training.steps import Context
         ("ddp", 8, (8, 1, 1, 1), "ddp"),
         ("fsdp", 8, (1, 8, 1, 1), "fsdp"),
         ({"shard": 4}, 8, (2, 4, 1, 1), "replicate=2,shard=4"),
-        ({"shard": 4, "tensor": 2}, 8, (1, 4, 1, 2), "shard=4,tensor=2"),
         ({"shard": -1, "tensor": 2}, 8, (1, 4, 1, 2), "shard=4,tensor=2"),
         ({"replicate": 2, "shard": 2, "tensor": 2}, 8, (2, 2, 1, 2), "replicate=2,shard=2,tensor=2"),
         ({"expert": 4}, 8, (2, 1, 4, 1), "replicate=2,expert=4"),
         ({"shard": -1, "expert": 2}, 8, (1, 4, 2, 1), "shard=4,expert=2"),
-        ({"replicate": -1}, 4, (4, 1, 1, 1), "ddp"),
     ],
 )
 def test_a_value_gives_each_axis_its_ranks(value: Any, ranks: int, sizes: tuple[int, ...], name: str) -> None:
@@ -35,7 +33,6 @@ def test_a_value_gives_each_axis_its_ranks(value: Any, ranks: int, sizes: tuple[
     ("value", "ranks", "problem"),
     [
         ("foo", 2, "expected ddp, fsdp or a table, as in shard=4,tensor=2; got 'foo'"),
-        (3, 2, "expected ddp, fsdp or a table, as in shard=4,tensor=2; got 3"),
         ({"shard": 3}, 8, "shard 3 does not divide 8, the number of ranks"),
         ({"shard": 4, "tensor": 2}, 1, "shard 4 x tensor 2 = 8 does not divide 1, the number of ranks"),
         ({"replicate": 2, "shard": 2}, 8, "replicate 2 x shard 2 = 4; expected 8, the number of ranks"),
@@ -75,7 +72,6 @@ def test_ranks_of_an_expert_group_read_different_samples_and_share_all_other_wei
     [
         ([[5, 5, 5, 5]], 1.0, 1.0),
         ([[20, 0, 0, 0]], 4.0, 0.0),
-        ([[10, 10, 0, 0]], 2.0, 0.5),
         ([[5, 5, 5, 5], [10, 10, 0, 0], [6, 4, 5, 5]], 2.0, 0.5),
     ],
 )

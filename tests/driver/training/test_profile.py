@@ -7,9 +7,7 @@ from flagperf_driver.training.profile import KERNELS, Activity, Recording, backe
 US = 1000
 NAMES = [
     ("matrix product", "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNN"),
-    ("matrix product", "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>"),
     ("matrix product", "triton_tem_fused_addmm_gelu_1"),
-    ("matrix product", "aten::addmm"),
     ("fp32 matrix product", "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x5_nt_align4>(Params)"),
     ("fp32 matrix product", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4"),
     ("fp32 matrix product", "ampere_sgemm_128x64_nn"),
@@ -29,14 +27,11 @@ NAMES = [
     ("reduction", "triton_per_fused_prepare_softmax_online_1"),
     ("reduction", "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>"),
     ("convolution", "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64"),
-    ("convolution", "void cudnn::cnn::wgrad2d_grouped_direct_kernel<float>()"),
     ("convolution", "void conv2d_c1_k1_nhwc_kernel<__nv_bfloat16>(Params)"),
     ("convolution", "void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3>()"),
-    ("convolution", "void at::native::conv_depthwise2d_forward_kernel<3, c10::BFloat16>()"),
     ("other", "void convert_to_16bits<__nv_bfloat16>(Params)"),
     ("pointwise", "triton_poi_fused_convolution_relu_7"),
     ("layout copy", "void cudnn::ops::nchwToNhwcKernel<__nv_bfloat16, float>()"),
-    ("layout copy", "triton_poi_fused__to_copy_3"),
     ("layout copy", "triton_poi_fused_clone_transpose_14"),
     ("layout copy", "void at::native::elementwise_kernel<128, 2, at::native::direct_copy_kernel_cuda(Iterator&)>(int)"),
     ("layout copy", "Memcpy DtoD (Device -> Device)"),
@@ -53,7 +48,6 @@ NAMES = [
     ("all-to-all", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"),
     ("all-to-all", "gloo:all_to_all"),
     ("matrix product", "aten::_grouped_mm"),
-    ("other", "void at::native::index_put_with_sort<c10::BFloat16>(int)"),
 ]  # fmt: skip
 
 
