@@ -1,7 +1,6 @@
 """The measuring loop: what it calls in which order, what it leaves out, and how ranks stay together."""
 
 import math
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +9,7 @@ import pytest
 from flagperf_driver.measuring.loop import Loop, Measured, PointLimits, SlowPoint
 from flagperf_driver.measuring.measurement import Point
 from tests.driver.measuring.fakes import BASE, FakeDevice, constant, measure
+from tests.driver.training.test_training import Exchange
 
 SIZES = (1, 10, 100, 2000, 10000)
 
@@ -85,18 +85,7 @@ def test_points_have_names_of_their_own() -> None:
         list(loop(FakeDevice(constant, 0, Point("a"), Point("a"))).measure())
 
 
-def test_what_was_prepared_is_released_after_an_error() -> None:
-    class Broken(Sized):
-        def run(self, iterations: int) -> None:
-            raise RuntimeError("out of memory")
-
-    device = Broken(Point("1", {"size": 1}))
-    with pytest.raises(RuntimeError, match="out of memory"):
-        list(loop(device).measure())
-    assert device.calls == ["prepare 1", "release"]
-
-
-def test_a_wrong_answer_ends_the_measurement() -> None:
+def test_a_wrong_answer_ends_the_measurement_and_what_was_prepared_is_released() -> None:
     device = Sized(Point("1", {"size": 1}), Point("10", {"size": 10}, "wrong"))
     with pytest.raises(RuntimeError, match="wrong answer"):
         list(loop(device).measure())
@@ -125,26 +114,16 @@ def test_a_rank_that_loses_its_core_gets_windows_and_turns_of_the_usual_length()
     assert len(later.turns) >= 4, "a window of 0.4 s is a turn"
 
 
-class Exchange:
-    """The exchange of ranks that are threads."""
-
-    def __init__(self, count: int) -> None:
-        self._barrier = threading.Barrier(count, timeout=30)
-        self._values: dict[int, Sequence[float]] = {}
-
-    def maximum(self, values: Sequence[float]) -> list[float]:
-        self._values[threading.get_ident()] = values
-        self._barrier.wait()
-        result = [max(of_ranks) for of_ranks in zip(*self._values.values(), strict=True)]
-        self._barrier.wait()
-        return result
+def maximum(exchange: Exchange, rank: int) -> Callable[[Sequence[float]], list[float]]:
+    return lambda values: [max(of_ranks) for of_ranks in zip(*exchange.gather(rank, "times", values), strict=True)]
 
 
 def ranks(devices: Iterable[FakeDevice]) -> list[list[Measured | SlowPoint]]:
     devices = list(devices)
     exchange = Exchange(len(devices))
+    loops = [loop(device, maximum=maximum(exchange, rank)) for rank, device in enumerate(devices)]
     with ThreadPoolExecutor(len(devices)) as threads:
-        return list(threads.map(lambda device: list(loop(device, maximum=exchange.maximum).measure()), devices))
+        return list(threads.map(lambda of_rank: list(of_rank.measure()), loops))
 
 
 def times(factor: float) -> Callable[[FakeDevice], float]:
@@ -189,11 +168,11 @@ def test_a_size_is_left_out_on_all_ranks_or_on_none() -> None:
 def test_different_points_are_refused_on_every_rank(first: str, second: str, on_first: str, on_second: str) -> None:
     exchange = Exchange(2)
 
-    def refused(names: str, problem: str) -> None:
-        results = loop(FakeDevice(constant, 0, *map(Point, names)), maximum=exchange.maximum).measure()
+    def refused(rank: int, names: str, problem: str) -> None:
+        results = loop(FakeDevice(constant, 0, *map(Point, names)), maximum=maximum(exchange, rank)).measure()
         assert next(results).point.name == "a"
         with pytest.raises(ValueError, match=f"^this rank {problem}expected points\\(\\) to return the same points"):
             next(results)
 
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(refused, (first, second), (on_first, on_second)))
+        list(threads.map(refused, (0, 1), (first, second), (on_first, on_second)))
