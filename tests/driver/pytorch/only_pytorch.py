@@ -229,18 +229,18 @@ def sharded(scenarios: Any) -> dict[str, Any]:
     """Train with FSDP and, as its control, with DDP."""
     how = {"train_batch_size": 16, "blocks": 2, "max_grad_norm": 1.0, "weight_decay": 0.01}
     fsdp, train = {**how, "parallel": "fsdp"}, scenarios.train
+    whole = replace(STEPS, model_to_ddp=lambda ctx, model: model)
     return {
         "ddp": train(**how),
         "fsdp": train(**fsdp, eval_shares="one"),
         "fsdp_accumulated": train(**{**fsdp, "gradient_accumulation_steps": 2, "train_batch_size": 8}),
-        "fsdp_resumed": scenarios.resumed(parallel="fsdp", blocks=2, norm=False),
         "flipped": {
             f"{parallel} {rank}": flipped(scenarios, rank, **{**how, "parallel": parallel})
             for parallel, rank in (("fsdp", 1), ("fsdp", None), ("ddp", 1))
         },
         "ddp_lamb": train(**how, optimizer="lamb"),
         "fsdp_lamb": train(**fsdp, optimizer="lamb"),
-        "tensor": tensor_group(scenarios, **{**how, "train_batch_size": 32}),
+        "tensor": train(whole, **{**how, "train_batch_size": 32}, parallel={"tensor": 2}),
         "no_tensor": train(**how, parallel={"tensor": 2}),
     }
 
@@ -258,11 +258,6 @@ def flipped(scenarios: Any, of_rank: int | None, **how: Any) -> str | None:
     changed = replace(STEPS, calculate_loss=calculate_loss)
     error: str | None = scenarios.train(changed, replica_check_steps=4, max_steps=12, **how)["error"]
     return error
-
-
-def tensor_group(scenarios: Any, **how: Any) -> Any:
-    """Train with two ranks that read the same samples, each with the whole model."""
-    return scenarios.train(replace(STEPS, model_to_ddp=lambda ctx, model: model), parallel={"tensor": 2}, **how)
 
 
 def synchronizations(scenarios: Any) -> int:

@@ -22,7 +22,7 @@ from unittest import mock
 import torch
 import toy_data  # type: ignore[import-not-found]
 import toy_pytorch  # type: ignore[import-not-found]
-from adaptations import ADAM, CREATE, GOOD, GROUPS, HALF, LOSS, RETURN, TOY, folder  # type: ignore[import-not-found]
+from adaptations import ADAM, CREATE, GOOD, GROUPS, HALF, LOSS, PLAIN, RETURN, TOY, folder  # type: ignore[import-not-found]
 from forks import run_forks  # type: ignore[import-not-found]
 
 from flagperf_driver import driver, layout, perflog
@@ -156,14 +156,7 @@ def replayed(
 ) -> dict[str, Any]:
     """Run a training and its replay; return the result of the replay with the training's losses."""
     place.mkdir()
-    settings = {
-        "blocks": 2,
-        "weight_decay": 0.01,
-        "dropout": 0.3,
-        "norm": ranks == 1,
-        "max_steps": STEPS,
-        "log_freq": 5,
-    }
+    settings = {**PLAIN, "norm": ranks == 1, "max_steps": STEPS, "log_freq": 5}
     settings |= {"train_batch_size": 32 // ranks, "eval_steps": 20, **how}
     theirs = {**settings, "extern": folder(text) if text else None}
     run_forks(functools.partial(process, place, {}, flip_on, theirs), ranks)
