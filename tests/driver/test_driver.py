@@ -19,16 +19,15 @@ import pytest
 from flagperf_driver import driver, perflog
 from flagperf_driver.driver import Config, DriverError, RunCase, World
 from flagperf_driver.target import Target
+from tests.driver.frameworks.toy_data import case
 from tests.driver.lab import REPO
 
 CASE: dict[str, Any] = {
-    "schema": 1, "case": "m:f:H:1:2:1", "model": "m", "framework": "f", "vendor": "v", "hardware": "H", "nnodes": 1,
-    "nproc": 2, "round": 1, "token": "0123456789abcdef", "seed": 42, "scale": "small", "synthetic": False,
-    "throughput_only": False, "metric": {"name": "top1", "direction": "higher", "unit": "fraction", "target": 0.8},
-    "sample_unit": "images", "device": "cpu", "backend": "gloo", "modules": ["json"],
-    "device_module": "/code/vendors/acme/device.py", "data_dir": None, "extern": "/code/extern",
-    "config": {"learning_rate": 0.1, "lr_gamma": None},
-}  # fmt: skip
+    **case("pytorch", target=0.8, extern="/code/extern", learning_rate=0.1),
+    "sample_unit": "images",
+    "modules": ["json"],
+    "device_module": "/code/vendors/acme/device.py",
+}
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -68,14 +67,14 @@ MAIN = HELLO + "def main(rank):\n    {}\ndriver.run(main)\n"
 
 
 def test_the_case_is_typed_and_all_its_problems_are_reported_together() -> None:
-    case = RunCase.from_json(CASE)
-    assert case.metric == Target("top1", "higher", "fraction", 0.8)
-    assert case.extern == Path("/code/extern")
-    assert (case.modules, case.device_module) == (("json",), Path("/code/vendors/acme/device.py"))
-    assert case.data_dir is None
-    assert case.config.learning_rate == 0.1
+    typed = RunCase.from_json(CASE)
+    assert typed.metric == Target("accuracy", "higher", "fraction", 0.8)
+    assert typed.extern == Path("/code/extern")
+    assert (typed.modules, typed.device_module) == (("json",), Path("/code/vendors/acme/device.py"))
+    assert typed.data_dir is None
+    assert typed.config.learning_rate == 0.1
     with pytest.raises(AttributeError):
-        case.seed = 1  # type: ignore[misc]
+        typed.seed = 1  # type: ignore[misc]
     body = {name: value for name, value in CASE.items() if name not in ("seed", "device")}
     with pytest.raises(DriverError) as error:
         RunCase.from_json({**body, "schema": 9, "metric": {"name": "x"}}, "case.json")
@@ -84,10 +83,10 @@ def test_the_case_is_typed_and_all_its_problems_are_reported_together() -> None:
 
 
 def test_a_ranks_records_carry_the_originals_names(run: Run, tmp_path: Path) -> None:
-    value = {"steps": 3, "samples": 96, "p_whole": 2.5, "final_metrics": {"top1": 0.5}}
+    value = {"steps": 3, "samples": 96, "p_whole": 2.5, "final_metrics": {"accuracy": 0.5}}
     assert run(MAIN.format(f"rank.log('FINISHED', {value})")).returncode == 0
     (finished,) = (record.value for record in records(tmp_path) if record.event == "FINISHED")
-    names = {"global_steps": 3, "num_trained_samples": 96, "training_images_per_second": 2.5, "final_top1": 0.5}
+    names = {"global_steps": 3, "num_trained_samples": 96, "training_images_per_second": 2.5, "final_accuracy": 0.5}
     assert {**value, **names, "throughput(ips)_raw": 2.5} == finished
 
 
@@ -109,11 +108,9 @@ def test_config_is_read_by_attribute_frozen_and_an_unknown_key_has_near_matches(
     assert "other" not in config
     assert config.as_dict() == {"learning_rate": 0.1, "lr_gamma": None}
     assert sorted(config) == dir(config) == ["learning_rate", "lr_gamma"]
-    config = Config({"learning_rate": 0.1})
     with pytest.raises(AttributeError, match=re.escape("no 'learning_rte'; did you mean 'learning_rate'?")):
         _ = config.learning_rte
     assert getattr(config, "learning_rte", 5) == 5
-    config = Config({"learning_rate": 0.1})
     with pytest.raises(AttributeError, match="frozen; cannot set learning_rate = 1"):
         config.learning_rate = 1
     with pytest.raises(AttributeError, match="frozen; cannot delete learning_rate"):

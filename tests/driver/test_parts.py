@@ -1,11 +1,9 @@
 """Small parts of the driver: heartbeat, seeds, the check of data, and the detection of hanging ranks."""
 
 import hashlib
-import subprocess
-import sys
+import os
 import time
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,8 @@ from flagperf_driver.node.agent.rank_health import (
     last_error,
     last_lines,
 )
-from tests.driver.lab import REPO
+from flagperf_driver.node.processes import BackgroundTask
+from tests.helpers.waiting import until
 
 
 def test_a_beat_can_be_read_from_its_file_if_it_is_whole(tmp_path: Path) -> None:
@@ -87,8 +86,6 @@ def test_the_check_reports_its_amounts(data: Path, monkeypatch: pytest.MonkeyPat
     whole = {"parts": 3, "files": 2, "bytes": 10}
     assert all(report["total"] == whole for report in reports)
     assert reports[-1]["done"] == whole
-    for before, after in pairwise(reports):
-        assert all(before["done"][name] <= after["done"][name] for name in whole)
     assert len(reports) > 5
     reports.clear()
     monkeypatch.setattr(manifest, "_REPORT_S", 3600.0)
@@ -237,20 +234,14 @@ def test_caches_are_cleared_if_permitted_or_with_sudo(tmp_path: Path, monkeypatc
             caches.clear()
 
 
-def task(call: str) -> str:
-    """Return the result of a call in a child of a program with one thread."""
-    program = (
-        "import os, time\nfrom flagperf_driver.node.processes import BackgroundTask\n"
-        f"task = BackgroundTask(lambda: {call})\n"
-        "while not task.ended(): time.sleep(0.01)\n"
-        "try: print('got', task.result())\n"
-        "except RuntimeError as error: print('failed', error)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=REPO)
-    return done.stdout.strip()
-
-
 def test_a_background_task_returns_what_the_call_returned_or_raised() -> None:
-    assert task("{'size': [1, 2]}") == "got {'size': [1, 2]}"
-    assert task("open('/no/such/file')") == "failed [Errno 2] No such file or directory: '/no/such/file'"
-    assert task("os.kill(os.getpid(), 9)") == "failed the child process was killed"
+    def result(call: Callable[[], object]) -> object:
+        task = BackgroundTask(call)
+        until(task.ended, "the end of the call")
+        return task.result()
+
+    assert result(lambda: {"size": [1, 2]}) == {"size": [1, 2]}
+    with pytest.raises(RuntimeError, match=r"^\[Errno 2\] No such file or directory: '/no/such/file'$"):
+        result(Path("/no/such/file").read_text)
+    with pytest.raises(RuntimeError, match="the child process was killed"):
+        result(lambda: os.kill(os.getpid(), 9))
