@@ -34,6 +34,7 @@ from pytest_flagperf_slurm.config import read_slurm
 from tests.helpers.recording import Training
 from tests.helpers.results_help import replay_dir, with_metric
 from tests.helpers.stored_runs import trained
+from tests.helpers.trees import write
 from tools import tool_parser
 
 REPO = Path(__file__).resolve().parents[2]
@@ -211,8 +212,7 @@ def test_the_commands_of_a_page_run(page: str, place_to_run: Path, monkeypatch: 
     settings = place_to_run / "flagperf.toml"
     settings.unlink(missing_ok=True)
     if page in WITH_SETTINGS:
-        write_files(place_to_run)
-        monkeypatch.setenv("HOME", str(place_to_run))
+        fill_home(place_to_run, monkeypatch)
         of_page = next(one for one in BLOCKS if one.page == page and one.language == "toml")
         settings.write_text(of_page.text, encoding="utf-8")
     problems = []
@@ -254,44 +254,31 @@ VENDOR = next(block for block in BLOCKS if block.page == "docs/vendors.md" and b
 
 
 def read_toml(block: Block, folder: Path) -> None:
-    text, file = block.text, folder / "flagperf.toml"
-    table = tomllib.loads(text)
+    text, table = block.text, tomllib.loads(block.text)
     if "applied" in table:
         assert table.keys() <= {"applied", "without_effect", "base"}
         original = tomllib.loads((REPO / "suites/glm/pytorch/config/original.toml").read_text(encoding="utf-8"))
         assert all(any(entry.items() <= one.items() for one in original["applied"]) for entry in table["applied"])
     elif block is VENDOR or (block.page == "docs/vendors.md" and "expected" not in table):
-        toml_reader.read(VendorToml, write(folder / "vendor.toml", text if block is VENDOR else VENDOR.text + text))
+        toml_reader.read(VendorToml, write(folder, "vendor.toml", text if block is VENDOR else VENDOR.text + text))
     else:
         (folder / "suites").mkdir(exist_ok=True)
-        settings = read_settings({}, write(file, text.replace("/opt/our-suites", str(REPO))).parent)
+        settings = read_settings({}, write(folder, "flagperf.toml", text.replace("/opt/our-suites", str(REPO))).parent)
         slurm = settings.engine_tables.get("slurm")
         for given, reader in ((settings.cluster_table, read_cluster), (slurm, read_slurm)):
             if given is not None:
                 reader(given.table, given.file)
 
 
-def write(file: Path, text: str) -> Path:
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-@pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files that the blocks name, in the home and beside the settings."""
-    write_files(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-
-def write_files(folder: Path) -> None:
+def fill_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this folder the home, with the files that the blocks name."""
+    monkeypatch.setenv("HOME", str(folder))
     for name in (".ssh/id_ed25519", ".ssh/known_hosts"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("", encoding="utf-8")
-        (folder / name).chmod(0o600)
+        write(folder, name, "").chmod(0o600)
 
 
-@pytest.mark.usefixtures("files")
-def test_a_reader_accepts_each_block_of_toml_and_no_wrong_key(tmp_path: Path) -> None:
+def test_a_reader_accepts_each_block_of_toml_and_no_wrong_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_home(tmp_path, monkeypatch)
     for block in to_run("toml"):
         try:
             read_toml(block, tmp_path)

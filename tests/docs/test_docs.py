@@ -38,32 +38,22 @@ def test_links_lead_to_files_and_headings(tmp_path: Path) -> None:
     assert dead_links(tmp_path / "a.md") == ["#c", "a.md#d", "e.md"]
 
 
-def rows_below(heading: str) -> list[str]:
-    """The first words of the rows of a table in using.md."""
-    text = (REPO / "docs" / "using.md").read_text(encoding="utf-8")
-    _, title, section = text.partition(f"\n### {heading}\n")
-    assert title
-    return re.findall(r"^\| `([a-z-]+)[^`]*` \|", section.partition("\n#")[0], re.MULTILINE)
-
-
 def test_described_options_exist_and_a_table_lists_the_settings_of_a_site() -> None:
-    assert sorted(rows_below("flagperf.toml")) == sorted({option.name for option in OPTIONS if option.group == SITE})
-    described = set(re.findall(r"`--([a-z-]+)", (REPO / "docs" / "using.md").read_text(encoding="utf-8")))
+    text = (REPO / "docs" / "using.md").read_text(encoding="utf-8")
+    table = text.partition("\n### flagperf.toml\n")[2].partition("\n#")[0]
+    listed = re.findall(r"^\| `([a-z-]+)[^`]*` \|", table, re.MULTILINE)
+    assert sorted(listed) == sorted({option.name for option in OPTIONS if option.group == SITE})
+    described = set(re.findall(r"`--([a-z-]+)", text))
     options = COMMAND_LINE_OPTIONS
     known = {option.name for option in options} | {f"no-{option.name}" for option in options if option.flag}
     known |= {"strict", "verbose", "help", "repeat", "log-level", "log-file"}
     assert described <= known
 
 
-def paths_to_open(text: str) -> list[str]:
-    """The paths in the second column of CONTRIBUTING.md's table of places to open."""
-    _, title, section = text.partition("\n## To change X, open Y\n")
-    assert title
-    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \|$", section.partition("\n## ")[0], re.MULTILINE)
-    return [path for row in rows for path in re.findall(r"`([^`]+)`", row)]
-
-
 def test_the_paths_to_open_exist() -> None:
-    paths = paths_to_open((REPO / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    text = (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("\n## To change X, open Y\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \|$", table, re.MULTILINE)
+    paths = [path for row in rows for path in re.findall(r"`([^`]+)`", row)]
     assert len(paths) >= 25
     assert [path for path in paths if not (REPO / path).exists()] == []

@@ -1,10 +1,7 @@
 """Follow the guides of docs/: each command runs what those before it made, and prints what the page shows."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,38 +87,21 @@ DOCUMENTS = ("coming-from-flagperf.md", "coming-from-flagperf.zh.md")
 
 
 @pytest.mark.slow
-def test_the_page_can_be_followed(tmp_path: Path) -> None:
-    published.checkout(tmp_path / "FlagPerf")
-    shutil.copytree(published.REPO / "vendors", tmp_path / "vendors")
-    (tmp_path / "suites").symlink_to(published.REPO / "suites")
+def test_the_page_can_be_followed(copy: Copy) -> None:
+    published.checkout(copy.root / "FlagPerf")
     output = ""
     shown = 0
     for block in blocks_of_file(published.REPO, f"docs/{DOCUMENTS[0]}"):
         if block.name:
-            (tmp_path / block.name).write_text(block.text, encoding="utf-8")
+            copy.write(block.name, block.text)
         elif block.language == "sh" and block.fenced:
-            output = "".join(run(command, tmp_path) for command in block.text.splitlines())
+            output = " ".join(" ".join(map(copy.run, block.text.splitlines())).split())
         elif block.language == "text":
             patterns = {line: r"\S*".join(map(re.escape, line.split("..."))) for line in block.text.splitlines()}
             missing = [line for line, pattern in patterns.items() if not re.search(pattern, output)]
             assert missing == [], output
             shown += 1
     assert shown == 3
-
-
-def run(command: str, folder: Path) -> str:
-    """Run a command of the page in a shell; return its output with single blanks."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env={**os.environ, "PATH": path, "PYTEST_ADDOPTS": "-p no:cacheprovider"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return " ".join((done.stdout + done.stderr).split())
 
 
 def words() -> Iterator[str]:
