@@ -136,6 +136,7 @@ def logs_edited(run: Path) -> Path:
     return path
 
 
+Change = Callable[[Path], Path]
 ATTACKS = [turned_ok, measured_again, without_digest, results_edited, logs_edited, removed]
 
 
@@ -147,33 +148,25 @@ def test_an_unchanged_run_passes(command: str, run_dir: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("attack", "command"),
-    [*((attack, "verify") for attack in [*ATTACKS, without_sums]), *((scaled, command) for command in COMMANDS)],
+    ("seal", "attack", "command"),
+    [
+        *((finish, attack, "verify") for attack in [*ATTACKS, without_sums]),
+        *((finish, scaled, command) for command in COMMANDS),
+        *((as_0_1, attack, "verify") for attack in ATTACKS),
+    ],
 )
 def test_a_changed_file_is_named(
-    attack: Callable[[Path], Path], command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    seal: Change, attack: Change, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, *_ = submission(tmp_path / "runs", {"1x1": {"last": 0.7 if attack is turned_ok else 0.93}})
+    seal(with_one_card(run))
+    assert flagperf("show", run) == 0, "the control"
     shutil.copytree(run, run.with_name("other"))
     path = attack(run)
     capsys.readouterr()
     assert flagperf(command, run) != 0
     assert f"{path}: {digests.CHANGED}" in "".join(capsys.readouterr())
     assert not list(tmp_path.glob("new*"))
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_changed_file_of_version_0_1_is_named(
-    attack: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The digests of such a run are within its files."""
-    run, *_ = submission(tmp_path / "runs", {"1x1": {"last": 0.7 if attack is turned_ok else 0.93}})
-    as_0_1(with_one_card(run))
-    assert (flagperf("verify", run), flagperf("show", run)) == (0, 0), "the control"
-    path = attack(run)
-    capsys.readouterr()
-    assert flagperf("verify", run) == 1
-    assert f"{path}: {digests.CHANGED}" in "".join(capsys.readouterr())
 
 
 def forged_outcome(run: Path) -> str:
