@@ -34,10 +34,6 @@ def shared_cache() -> Path:
     return Path(os.environ.get(_SHARED) or cache_root())
 
 
-def own_cache() -> Path:
-    return Path(os.environ[_OWN], "home", ".cache", "pytest-flagperf")
-
-
 def move_in() -> None:
     """Give this process and all that it starts the session's own places; a worker has those of its controller."""
     global _moved_in
@@ -89,7 +85,7 @@ def _remove(folder: Path, owner: int) -> None:
 
 def link(path: Path) -> None:
     """Let runs of this session find an environment of the shared cache, or the record of a failed build."""
-    target = own_cache() / "venv" / path.name
+    target = Path(os.environ[_OWN], "home/.cache/pytest-flagperf/venv", path.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         target.symlink_to(path)
@@ -123,13 +119,8 @@ class SessionCheck:
             time.sleep(0.5)
         if left:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-            _say(session, [f"ERROR: left by these tests: {one}" for one in left])
-
-
-def _say(session: pytest.Session, lines: list[str]) -> None:
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    for line in lines:
-        (print if reporter is None else reporter.write_line)(line)
+        for one in left:
+            print(f"ERROR: left by these tests: {one}")
 
 
 def check_session(config: pytest.Config) -> None:

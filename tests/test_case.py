@@ -93,19 +93,16 @@ def test_all_problems_of_a_case_are_reported_at_once_however_it_is_made() -> Non
         Case("a", "b", "c", 1, 0)
 
 
-def test_shapes_are_read_alone_and_in_lists() -> None:
+def test_shapes_are_read_alone_and_in_lists_whose_invalid_ones_are_reported_at_once() -> None:
     assert Shape.parse("2x8") == Shape(2, 8)
     assert Shape.parse_list("1x1, 1x8,1x1") == (Shape(1, 1), Shape(1, 8))
     assert str(Shape(2, 8)) == "2x8"
+    with pytest.raises(CaseError) as caught:
+        Shape.parse_list("1x1,bad,,0x1")
+    assert len(caught.value.problems) == 3
 
 
 @pytest.mark.parametrize("text", ["", "2", "x8", "2x", "0x8", "2X8", "2x8x1", "02x8", "2 x 8"])
 def test_an_invalid_shape_is_refused(text: str) -> None:
     with pytest.raises(CaseError, match="expected NxP"):
         Shape.parse(text)
-
-
-def test_all_invalid_shapes_of_a_list_are_reported_at_once() -> None:
-    with pytest.raises(CaseError) as caught:
-        Shape.parse_list("1x1,bad,,0x1")
-    assert len(caught.value.problems) == 3

@@ -115,7 +115,6 @@ CASES = {
         ("import sys\nsys.exit()\n", "test_conf.py:2: sys.exit(): config files are read, not run"),
         (f"FLAGPERF_LOG_LEVEL = 'debg'\n{ONE}", "test_conf.py:1: FLAGPERF_LOG_LEVEL is 'debg'; expected debug, info"),
         (f"FLAGPERF_LOG_PATH = {'x' * 300!r}\n{ONE}", "test_conf.py:1: FLAGPERF_LOG_PATH is 'xxx"),
-        ("CASES = None\n", "test_conf.py:1: CASES: expected a dict"),
     ],
 )
 def test_an_invalid_file_is_reported(tmp_path: Path, text: str, message: str) -> None:

@@ -29,7 +29,7 @@ CATALOG = Catalog.scan([Path(__file__).resolve().parents[1]])
 SMALL = [suite for suite in CATALOG.trainings.values() if "small" in suite.scales]
 MEASUREMENTS = [suite for suite in CATALOG.suites.values() if suite.figures]
 """The suites that measure the machine, and those that serve a model."""
-BENCHED = [suite for suite in SMALL if trained.is_benched(suite)]
+BENCHED = [suite for suite in SMALL if {f"suites/{suite.model}", suite.framework} <= {*trained.benched()}]
 OTHERS = [suite for suite in SMALL if suite not in BENCHED]
 GLM, RESNET50 = (CATALOG.suite(model, "pytorch") for model in ("glm", "resnet50"))
 OF_HOMES = programs.first_of_homes([*BENCHED, *OTHERS])

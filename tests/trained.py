@@ -41,10 +41,6 @@ def _tests(suite: Suite) -> Iterator[str]:
             yield hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def is_benched(suite: Suite) -> bool:
-    return {f"suites/{suite.model}", suite.framework} <= set(benched())
-
-
 def recorded() -> dict[str, str]:
     return tomllib.loads(FILE.read_text(encoding="utf-8"))
 

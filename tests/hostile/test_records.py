@@ -74,6 +74,9 @@ FEW = settings(
 )
 
 
+GOOD = {"event": "STEP_END", "value": {"step": 1}, "metadata": {"file": "x", "lineno": 1, "time_ms": 1, "rank": 0}}
+
+
 def log_line(body: object) -> str:
     return f"[PerfLog] {json.dumps(body)}"
 
@@ -88,15 +91,11 @@ def test_an_integer_beyond_all_floats_is_infinite() -> None:
 @pytest.mark.parametrize("loads", [None, orjson.loads], ids=["json", "orjson"])
 def test_an_invalid_line_does_not_affect_other_records(text: str, loads: perflog.Loads | None) -> None:
     skipped = perflog.SkippedCounts()
-    log = f"{text}\n{log_line(_good())}\n".encode()
+    log = f"{text}\n{log_line(GOOD)}\n".encode()
     records = list(perflog.read_records(io.BytesIO(log), skipped, loads=loads))
     assert records[-1].value == {"step": 1}
     assert len(records) + skipped.broken >= 2
     assert not any(perflog.is_too_deep(one.value) for one in records)
-
-
-def _good() -> dict[str, Any]:
-    return {"event": "STEP_END", "value": {"step": 1}, "metadata": {"file": "x", "lineno": 1, "time_ms": 1, "rank": 0}}
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import ast
 import itertools
 import re
-import shutil
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -117,16 +116,11 @@ def raised_beside_other_files(folder: Path) -> Iterator[str]:
             yield f"{commit[:12]} raises {', '.join(raised)} and changes other files"
 
 
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git not found")
-
-
-@needs_git
 @pytest.mark.skipif(not (REPO / ".git").exists(), reason="not a checkout")
 def test_a_ceiling_is_raised_in_a_commit_of_its_own() -> None:
     assert list(raised_beside_other_files(REPO)) == []
 
 
-@needs_git
 def test_a_ceiling_raised_beside_other_changes_is_detected(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / FILE).parent.mkdir(parents=True)

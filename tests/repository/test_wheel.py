@@ -238,17 +238,13 @@ def test_only_our_first_module_is_compiled_at_each_start(tmp_path: Path) -> None
     assert done.stdout.splitlines()[-2:] == ["AssertionRewritingHook", "SourceFileLoader"], done.stdout
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Wheel, torch_python: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("installed")
-    venv.create(folder, with_pip=True)
-    pip = [str(folder / "bin" / "pip"), "install", "-qqq", "--disable-pip-version-check", str(wheel.wheel)]
-    subprocess.run(pip, check=True, cwd=folder)
-    return folder
-
-
 @pytest.mark.slow
-def test_a_new_environment_with_only_the_wheel_trains_and_reports(installed: Path, empty: Path) -> None:
+@pytest.mark.usefixtures("torch_python")
+def test_a_new_environment_with_only_the_wheel_trains_and_reports(wheel: Wheel, empty: Path, tmp_path: Path) -> None:
+    installed = tmp_path / "installed"
+    venv.create(installed, with_pip=True)
+    pip = [str(installed / "bin" / "pip"), "install", "-qqq", "--disable-pip-version-check", str(wheel.wheel)]
+    subprocess.run(pip, check=True, cwd=tmp_path)
     site = next(installed.glob("lib/python3*/site-packages/pytest_flagperf"))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     before = files(site / "bundled")
