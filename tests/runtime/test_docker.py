@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ensurepip
 import fcntl
 import io
 import os
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,6 +29,7 @@ from pytest_flagperf.runtime.docker.images import case_recipe, image_name, vendo
 from pytest_flagperf.runtime.docker.run_options import Options, OptionsError, parse
 from tests.helpers.trees import write
 from tests.helpers.waiting import until
+from tests.runtime.test_runtime import write_wheel
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
@@ -252,7 +251,8 @@ def there(lab: Lab) -> LabHost:
     """A lab host with Docker, and an image with Python."""
     (host,) = lab.hosts(1)
     host.docker()
-    file = write(host.root, "tmp/build/Dockerfile", f"FROM {BASE}\nADD python.tar /\n")
+    pip = f"RUN ln -s {PROGRAM} /usr/bin/python3 && python3 -m ensurepip"
+    file = write(host.root, "tmp/build/Dockerfile", f"FROM {BASE}\nADD python.tar /\n{pip}\n")
     file.with_name("python.tar").write_bytes(python_files())
     host.run(
         ["docker", "build", "--quiet", "--network=host", "--tag", PYTHON, "/tmp/build"], env={"DOCKER_BUILDKIT": "0"}
@@ -260,49 +260,23 @@ def there(lab: Lab) -> LabHost:
     return host
 
 
-_LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "site-packages", "__pycache__")
+PROGRAM = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}").resolve()
+_LEFT_OUT = re.compile(r"test|tests|idlelib|tkinter|turtledemo|lib2to3|site-packages|__pycache__|config-.*")
 
 
 def python_files() -> bytes:
-    """A root file system with Python, pip and bash, built from the Python of the tests without a registry."""
-    python = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}").resolve()
+    """A root file system with Python and bash, built from the Python of the tests without a registry."""
     library = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
-    extensions = sorted((library / "lib-dynload").glob("*.so"))
-    bash = Path(shutil.which("bash") or "/bin/bash")
+    programs = [PROGRAM, Path(shutil.which("bash") or "/bin/bash")]
+    words = ["ldd", *map(str, programs), *map(str, library.glob("lib-dynload/*.so"))]
+    loaded = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    libraries = map(Path, re.findall(r"(?:=>\s+|^\t)(/\S+) \(", loaded, re.MULTILINE))
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
-        for path in sorted({python, bash, *_libraries([python, bash, *extensions])}):
+        for path in sorted({*programs, *libraries}):
             tar.add(os.path.realpath(path), arcname=str(path))
-        for path in _modules(library):
-            tar.add(path, arcname=str(path))
-        _unpack(_pip(), library / "site-packages", tar)
-        link = tarfile.TarInfo("usr/bin/python3")
-        link.type, link.linkname = tarfile.SYMTYPE, str(python)
-        tar.addfile(link)
+        tar.add(library, filter=lambda entry: None if _LEFT_OUT.fullmatch(Path(entry.name).name) else entry)
     return stream.getvalue()
-
-
-def _libraries(programs: list[Path]) -> Iterator[Path]:
-    done = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=False)
-    yield from (Path(path) for path in re.findall(r"(?:=>\s+|^\t)(/\S+) \(", done.stdout, re.MULTILINE))
-
-
-def _modules(library: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(library):
-        folders[:] = [name for name in folders if name not in _LEFT_OUT and not name.startswith("config-")]
-        yield from (Path(folder, name) for name in names if not name.endswith((".pyc", ".a")))
-
-
-def _pip() -> Path:
-    return next((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
-
-
-def _unpack(wheel: Path, target: Path, tar: tarfile.TarFile) -> None:
-    with zipfile.ZipFile(wheel) as packed:
-        for name in packed.namelist():
-            entry = tarfile.TarInfo(str(target / name))
-            entry.size, entry.mode = len(packed.read(name)), 0o644
-            tar.addfile(entry, io.BytesIO(packed.read(name)))
 
 
 @pytest.fixture(scope="module")
@@ -353,20 +327,15 @@ def ended(far: DockerEngine, container: str) -> docker_engine.ContainerState:
 
 
 BACKEND = """
-import os, zipfile
+import os, shutil
 def build_wheel(folder, config_settings=None, metadata_directory=None):
-    info, name = "fused-1.0.dist-info", "fused-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
-        wheel.writestr("fused.py", "SOURCE = %r" % os.environ["EXTENSION_SOURCE_DIR"])
-        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: fused\\nVersion: 1.0\\n")
-        wheel.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        wheel.writestr(info + "/RECORD", "")
-    return name
+    return os.path.basename(shutil.copy(os.environ["EXTENSION_SOURCE_DIR"] + "/fused-1.0-py3-none-any.whl", folder))
 """
 
 
 def add_csrc(adaptation: Path) -> None:
-    """An extension with a setup.py that needs no compiler and no setuptools; it keeps a variable of its build."""
+    """An extension with a setup.py that needs no compiler and no setuptools."""
+    write_wheel(adaptation / "csrc", "fused", "1.0")
     write(adaptation, "csrc/setup.py", "")
     write(adaptation, "csrc/backend.py", BACKEND)
     project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
