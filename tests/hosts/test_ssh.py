@@ -25,8 +25,6 @@ from tests.hosts.test_stream import talk
 if TYPE_CHECKING:
     from tests.lab.lab import Lab, LabHost
 
-ECHO = "import sys\nfor line in sys.stdin: print('noise'); print(line, end='', flush=True)"
-
 
 @pytest.fixture
 def there(lab: Lab) -> LabHost:
@@ -193,7 +191,7 @@ def test_closing_leaves_no_thread_and_no_file(lab: Lab, there: LabHost) -> None:
     threads, files = set(threading.enumerate()), len(list(Path("/proc/self/fd").iterdir()))
     (host,) = ssh_hosts(lab.ssh_settings([there]))
     host.run(["true"], timeout_s=30)
-    channel = host.open([host.python, "-c", ECHO])
+    channel = host.open(["cat"])
     host.close()
     assert channel.close() is None
     until(lambda: set(threading.enumerate()) <= threads, "the end of the threads")

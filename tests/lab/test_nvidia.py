@@ -7,6 +7,7 @@ import pytest
 
 from flagperf_driver.node.sampling import devices
 from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.stored.live_record import HOST, LiveFile, live_files
 from tests.lab.nvml import GIB, NOT_SUPPORTED
 from tests.lab.runs import ClusterToy, assert_nothing_left
 
@@ -53,6 +54,14 @@ def test_eight_devices_are_sampled_and_a_wrong_counter_is_named(gpus: ClusterToy
     # What the driver cannot tell.
     assert gpus.page.count(f"energy: Not Supported (device {NO_COUNTER})") == 1
     assert gpus.page.count(f"utilization: Not Supported (device {NO_UTILIZATION})") == 1
+
+    # What could be watched while it ran.
+    notes = [note for file in live_files(gpus.toy.runs[-1]) for note in LiveFile(file).new()]
+    seen = {name: value for note in notes if note["kind"] == HOST for name, value in note.items()}
+    assert (seen["host"], [*seen["ranks"]]) == ("h1", [str(rank) for rank in range(8)])
+    watched = seen["samples"]["devices"]
+    assert (len(watched), seen["samples"]["host"].keys()) == (8, {"cpu", "memory"})
+    assert watched["0"].keys() >= {"power", "temperature", "utilization", "memory_used", "memory_total"}
     assert_nothing_left(gpus.hosts)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.lab.lab import Lab
-from tests.lab.needs import SLURM, missing_programs
+from tests.lab.needs import SLURM, missing_programs, require
 from tests.lab.random_faults import SHORT, FaultyTraining, Trial, Verdict, differences, line_of, run_all
 from tests.lab.runs import left_on
 from tests.plugin.conftest import Going
@@ -32,8 +32,7 @@ def ended(folder: Path, code: int | None, text: str = "", **more: Any) -> Faulty
 def test_trainings_finish_with_the_right_figures_or_end_with_a_reason(
     lab_or_skip: None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    if problems := missing_programs(SLURM):
-        (pytest.fail if request.config.getini("strict") else pytest.skip)("; ".join(problems))
+    require(request.config, missing_programs(SLURM))
     verdicts = list(run_all([Trial.drawn(seed, SHORT) for seed in SEEDS], 5, SHORT, tmp_path))
     lines = [line_of(verdict) for verdict in verdicts]
     assert not [line for line, verdict in zip(lines, verdicts, strict=True) if verdict.problems]

@@ -1,34 +1,10 @@
 """Runs on hosts over SSH and in containers: what a user sees, what is in the reports, and that nothing stays."""
 
-from typing import Any
-
 import pytest
 
 from pytest_flagperf.commands import main
-from pytest_flagperf.stored.live_record import HOST, LiveFile, live_files
 from tests.lab.lab import LabHost
 from tests.lab.runs import POD, ClusterToy, assert_nothing_left
-
-
-def test_a_run_on_another_host_can_be_watched_while_it_runs(cluster: ClusterToy) -> None:
-    cluster.use_nvidia(nodes="1x2")
-    going = cluster.start("-k", "converges", "--set=step_s=0.7")
-
-    def latest() -> dict[str, Any]:
-        """The latest values of all hosts."""
-        files = [file for path in cluster.toy.runs for file in live_files(path)]
-        entries = [entry for file in files for entry in LiveFile(file).new() if entry["kind"] == HOST]
-        return {name: value for entry in entries for name, value in entry.items()}
-
-    going.wait_for(lambda: latest().keys() >= {"ranks", "samples"}, "the ranks and the samples", 60)
-    host = latest()
-    assert host["host"] == "h1"
-    assert list(host["ranks"]) == ["0", "1"]
-    assert len(host["samples"]["devices"]) == 2
-    for device in host["samples"]["devices"].values():
-        assert device.keys() >= {"power", "temperature", "utilization", "memory_used", "memory_total"}
-    assert host["samples"]["host"].keys() == {"cpu", "memory"}
-    assert going.wait() == 0, going.text
 
 
 def four_that_sum_up(cluster: ClusterToy) -> list[LabHost]:

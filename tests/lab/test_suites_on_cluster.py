@@ -1,4 +1,4 @@
-"""The shipped suites on hosts of the lab: two of them train one model over SSH, in containers and in environments."""
+"""The shipped suites on hosts of the lab: two of them train one model in a job of Slurm and over SSH."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from tests.helpers.trees import set_options
 from tests.lab.lab import CACHE, HOME, PYTHON, Lab, LabHost
-from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs
+from tests.lab.needs import SLURM, SYSTEM_PATH, missing_programs, require
 from tests.lab.runs import assert_nothing_left
 from tests.lab.slurm import Slurm
 
@@ -45,21 +45,10 @@ def bench(torch_python: str, lab: Lab, repo: Path, tmp_path: Path) -> Bench:
     return Bench(tmp_path, lab, lab.hosts(2, fresh=True))
 
 
-def test_containers_on_two_hosts_train_resnet50(bench: Bench, torch_python: str) -> None:
-    for host in bench.hosts:
-        host.docker()
-        bench.lab.image(host, Path(torch_python).parent)
-    options = [" ".join(bench.lab.container_options(torch_python))]
-    run = bench.run(
-        "-kresnet50:pytorch and converges", runtime="docker", image="flagperf-lab:python", container_opt=options
-    )
-    assert_both_took_part(run, "resnet50:pytorch:CPU:2:1:1", "docker")
-    assert_nothing_left(bench.hosts)
-
-
-def test_a_slurm_job_of_two_nodes_trains_resnet50(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    if problems := missing_programs(SLURM):
-        pytest.skip("; ".join(problems))
+def test_a_slurm_job_of_two_nodes_trains_resnet50(
+    bench: Bench, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require(request.config, missing_programs(SLURM))
     with Slurm(bench.lab, bench.hosts, node_timeout_s=30) as slurm:
         number = slurm.allocate("--nodes=2", "--cpus-per-task=2")
         own = {"SLURM_CONF": str(slurm.conf), "SLURM_JOB_ID": number}
@@ -71,11 +60,20 @@ def test_a_slurm_job_of_two_nodes_trains_resnet50(bench: Bench, monkeypatch: pyt
         monkeypatch.setenv("HOME", str(HOME))
         monkeypatch.setenv("FLAGPERF_CACHE", str(CACHE))
         run = bench.run("-kresnet50:pytorch and converges", cluster="slurm", runtime="venv")
-        assert_both_took_part(run, "resnet50:pytorch:CPU:2:1:1", "venv")
         assert slurm.queue == [number]
         slurm.command("scancel", number)
         slurm.wait_until_idle()
         assert_nothing_left(bench.hosts)
+    (results,) = json.loads((run / "results.json").read_text())["cases"]
+    assert (results["case"], results["converged"]) == ("resnet50:pytorch:CPU:2:1:1", 1)
+    environment = results["outcomes"][0]["environment"]
+    assert (environment["hosts"], environment["runtime"], environment["world size"]) == ("h1, h2", "venv", "2")
+    page = (run / "report.html").read_text()
+    for rank, host in enumerate(("h1", "h2")):
+        (folder,) = run.glob(f"*/round1/{host}_noderank{rank}")
+        assert '"FINISHED"' in (folder / f"rank{rank}.out.log").read_text()
+        assert len((folder / "host.series.csv").read_text().splitlines()) > 3
+        assert f"{folder.name}/rank{rank}.out.log" in page
 
 
 def test_the_pair_of_a_limited_cable_is_the_slowest_and_has_its_bandwidth(bench: Bench, torch_python: str) -> None:
@@ -99,19 +97,3 @@ def test_the_pair_of_a_limited_cable_is_the_slowest_and_has_its_bandwidth(bench:
     assert figures["P2P_interserver"] == rates["pair 0->1"]
     assert "MPI_interserver" not in figures
     assert "worst: " in (run / "report.html").read_text()
-
-
-def assert_both_took_part(run: Path, case: str, runtime: str) -> None:
-    """In what was measured, and on the page."""
-    (results,) = json.loads((run / "results.json").read_text())["cases"]
-    assert (results["case"], results["converged"]) == (case, 1)
-    environment = results["outcomes"][0]["environment"]
-    assert (environment["hosts"], environment["runtime"], environment["world size"]) == ("h1, h2", runtime, "2")
-    (round_,) = run.glob("*/round1")
-    for rank, host in enumerate(("h1", "h2")):
-        folder = round_ / f"{host}_noderank{rank}"
-        assert '"FINISHED"' in (folder / f"rank{rank}.out.log").read_text()
-        assert len((folder / "host.series.csv").read_text().splitlines()) > 3
-    page = (run / "report.html").read_text()
-    for shown in ("h1_noderank0/rank0.out.log", "h2_noderank1/rank1.out.log", "devices, hosts, ranks and logs"):
-        assert shown in page
