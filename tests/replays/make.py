@@ -94,21 +94,13 @@ def mangled(found: list[str]) -> list[str]:
 
 
 STOPPED = {"code": None, "signal": "SIGTERM", "cause": "stopped"}
-GOOD = {"code": 0, "signal": None, "cause": None}
 TRACEBACK = [
     "Traceback (most recent call last):",
     '  File "run_pretraining.py", line 3, in <module>',
     "    import something_missing",
     "ModuleNotFoundError: No module named 'something_missing'",
 ]
-
-
-NO_DATA = [
-    "Traceback (most recent call last):",
-    '  File "run_pretraining.py", line 9, in <module>',
-    "    with (folder / name).open() as source:",
-    "FileNotFoundError: [Errno 2] No such file or directory: '/data/toy/train.jsonl'",
-]
+RAISED = (2.6, events.FAILED, dict(zip(("type", "error"), TRACEBACK[-1].split(": "), strict=True)))
 
 
 def _fault(kind: str, rank: int, sentence: str, last_lines: Iterable[str] = ()) -> Json:
@@ -189,10 +181,6 @@ def with_vendor_code(name: str, steps: list[str], hooks: list[str], validity_war
     return Replay(name, edit=report, plan_fields=fields, validity_warnings=("vendor_code",) * validity_warnings, **more)
 
 
-def _failed(kind: str, error: str) -> Entry:
-    return (2.6, events.FAILED, {"type": kind, "error": error})
-
-
 def unfinished(name: str, state: str = "failed", **more: Any) -> Replay:
     """A round that did not end well."""
     return Replay(name, unconverged=("finished",), unsound=("finished",), state=state, **more)
@@ -221,7 +209,7 @@ REPLAYS = [
         nproc=2,
         fault=_fault("crash", 1, "rank 1 ended with exit code 1", TRACEBACK),
         exits=(STOPPED, {"code": 1, "signal": None, "cause": "crash"}),
-        edit=lambda rank, found: [found[0], _failed(*TRACEBACK[-1].split(": "))] if rank == 1 else found[:2],
+        edit=lambda rank, found: [found[0], RAISED] if rank == 1 else found[:2],
         text=only(1, lambda found: [*found, *TRACEBACK]),
     ),
     unfinished(
@@ -259,13 +247,6 @@ REPLAYS = [
     mixture("experts", 1.6),
     mixture("collapsed_router", 3.9, ("experts",)),
     mixture("no_expert_load", None, ("experts",)),
-    unfinished(
-        "no_data",
-        fault=_fault("crash", 0, "rank 0 ended with exit code 1", NO_DATA),
-        exits=({"code": 1, "signal": None, "cause": "crash"},),
-        edit=lambda rank, found: [found[0], _failed("FileNotFoundError", NO_DATA[-1].partition(": ")[2])],
-        text=every(lambda found: [*found, *NO_DATA]),
-    ),
     unfinished(
         "no_log",
         fault=_fault("crash", 0, "rank 0 ended with exit code 127"),

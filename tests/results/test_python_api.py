@@ -9,7 +9,6 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 
 from pytest_flagperf import results
@@ -173,14 +172,6 @@ def test_suites_with_different_samples_have_no_common_unit_and_a_columns_name_is
     frame = load(run_of(tmp_path / "run", metric=target))
     assert frame["samples"][0] > 100
     assert "samples_metric" in frame.columns
-
-
-def test_a_table_survives_parquet_with_its_units(tmp_path: Path) -> None:
-    frame = load(run_of(tmp_path / "run"))
-    frame.to_parquet(tmp_path / "run.parquet")
-    again = pandas.read_parquet(tmp_path / "run.parquet")
-    assert again.attrs == frame.attrs
-    pandas.testing.assert_frame_equal(again, frame)
 
 
 def test_all_paths_without_a_run_are_reported(tmp_path: Path) -> None:

@@ -23,9 +23,6 @@ from pytest_flagperf.stored.layout import OPTIONS
 from tests.helpers.rounds import Elsewhere
 from tests.helpers.trees import tree, write, write_suite
 
-NO_INDEX = Unavailable("cannot fetch from https://packages.test", of_all=True)
-NO_WHEELS = Unavailable("the folder has no frame")
-
 
 class Choice:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, host: LocalHost, **options: Any) -> None:
@@ -63,7 +60,7 @@ def test_an_environment_that_exists_or_can_be_built_is_used_silently(choice: Cho
 
 
 def test_without_an_index_that_answers_it_is_asked_once_and_an_existing_environment_is_used(choice: Choice) -> None:
-    choice.answer = NO_INDEX
+    choice.answer = Unavailable("cannot fetch from https://packages.test", of_all=True)
     assert (choice.of("pytorch"), choice.asked) == ("host", ["pytorch"])
     choice.built = {"slow"}
     assert (choice.of("slow"), choice.of("pytorch")) == ("venv", "host")
@@ -75,7 +72,7 @@ def test_without_an_index_that_answers_it_is_asked_once_and_an_existing_environm
 
 
 def test_a_folder_that_lacks_one_framework_may_have_another(choice: Choice) -> None:
-    choice.answer = NO_WHEELS
+    choice.answer = Unavailable("the folder has no frame")
     assert choice.of("pytorch") == "host"
     choice.answer = Unavailable()
     assert choice.of("slow") == "venv"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 CHECKS = Path(__file__).with_name("checks.js")
 PHONE, TABLET, DESK = 400, 800, 1400
-HEIGHT = 900
 MAX_PICTURE_HEIGHT = 8000
 
 
@@ -76,7 +75,7 @@ class Shown:
 @contextmanager
 def shown(browser: Browser, file: Path, width: int = DESK, *, dark: bool = False) -> Iterator[Shown]:
     context = browser.new_context(
-        viewport={"width": width, "height": HEIGHT}, color_scheme="dark" if dark else "light", offline=True
+        viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", offline=True
     )
     page = context.new_page()
     page.set_default_timeout(60_000)  # on a busy machine the charts of many cases take long

@@ -34,7 +34,6 @@ CASES = "main.flagperf details.case"
 ROWS = "#flagperf-cases tbody tr"
 FILTER = ".filter-cases"
 CANVAS = "figure.chart canvas"
-LIGHT_AND_DARK = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +128,7 @@ def test_a_page_of_cases(
         assert seen.problems() == []
 
 
-@LIGHT_AND_DARK
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_report_of_pytest_itself(browser: Browser, page_of_tests: Path, pictures: Path, dark: bool) -> None:
     """The report of a real run with passed and failed tests, and a test that is not of flagperf."""
     for width in (PHONE, DESK):

@@ -30,8 +30,6 @@ from tests.helpers.results_help import NAMES, edit_json, recorded, with_metric
 from tests.helpers.stored_runs import INFO, add_case, faster, finish
 
 HOSTILE = "</pre></script><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;<!--"
-VOID = {"br", "img", "meta", "link", "input"}
-RAW = {"script", "style"}
 
 
 class ParsedPage(html.parser.HTMLParser):
@@ -55,14 +53,14 @@ class ParsedPage(html.parser.HTMLParser):
         self.links += [given[name] for name in ("href", "src") if name in given]
         self.ids += [given["id"]] if "id" in given else []
         self.kinds += given.get("class", "").split()
-        if tag not in VOID:
+        if tag not in {"br", "img", "meta", "link", "input"}:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        (self.data if self.open and self.open[-1] in RAW else self.text).append(data)
+        (self.data if self.open and self.open[-1] in {"script", "style"} else self.text).append(data)
 
     @property
     def content(self) -> str:

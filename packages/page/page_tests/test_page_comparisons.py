@@ -317,12 +317,8 @@ def test_a_case_that_a_run_has_twice_is_listed_twice(tmp_path: Path, capsys: Cap
 # -- change points, of simulated runs ---------------------------------------------------------------------------
 
 
-S = 0.02
-"""The standard deviation of a run, as a share."""
-
-
 def simulated(rng: random.Random, runs: int, level: Callable[[int], float] = lambda run: 1.0) -> list[float]:
-    return [level(run) * (1 + S * rng.gauss(0, 1)) for run in range(runs)]
+    return [level(run) * rng.gauss(1, 0.02) for run in range(runs)]
 
 
 @pytest.mark.parametrize("runs", [change_points.FEWEST, 30])

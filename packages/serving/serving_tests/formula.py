@@ -15,8 +15,6 @@ from common.serving.server import arguments, serve
 
 NAME, VOCABULARY = "formula", 256
 TOKEN_S = 0.002
-_TIRED = 45
-"""The server with this fault answers so many requests well."""
 _PEAK = 0.9
 """The probability of the most probable token; the others share the rest."""
 
@@ -73,7 +71,7 @@ class Formula:
 
     def _factor_under_load(self) -> int:
         worse = self._fault == "worse" and self._active > 2
-        return 5 if worse or (self._fault == "tires" and self._answered > _TIRED) else self._factor
+        return 5 if worse or (self._fault == "tires" and self._answered > 45) else self._factor
 
     async def _strike(self, number: int) -> None:
         sleepy = self._fault == "sleeps" and self._active > 1

@@ -40,13 +40,12 @@ from serving_tests.outcomes import outcome_of
 from tests.helpers.trees import write
 
 CATALOG = Catalog.scan([REPO])
-SUITE = "llama31_8b:transformers"
 OF_8B: dict[str, Any] = {"suite": "llama31_8b:vllm", "scale": "reference"}
 
 
 def planned(
-    shape: str = "1:1", vendor: str = "cpu", hardware: str = "CPU", *settings: str, suite: str = SUITE,
-    scale: str = "small", **more: Any,
+    shape: str = "1:1", vendor: str = "cpu", hardware: str = "CPU", *settings: str,
+    suite: str = "llama31_8b:transformers", scale: str = "small", **more: Any,
 ) -> Plan:  # fmt: skip
     request = PlanRequest(Case.parse(f"{suite}:{hardware}:{shape}:1"), vendor, scale, settings=settings, **more)
     return make_plan(CATALOG, request)

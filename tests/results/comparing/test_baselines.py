@@ -219,9 +219,6 @@ def test_only_passed_rounds_without_validity_warnings_are_accepted(
     assert baselines.refusal(case_of(outcomes, *verdicts)) == why
 
 
-FACTOR = Verdict("vendor_factor", False, "3.5 x", "at most 3 x", "too fast")
-
-
 def with_steps(factor: float | None) -> CaseResult:
     fingerprint = {"deviations": {"step backward": ["acme's own", "the suite's own"]}}
     (outcome,) = rounds(1.0, fingerprint=fingerprint)
@@ -236,7 +233,7 @@ def test_a_vendors_steps_are_accepted_only_with_a_factor_that_can_be_explained()
     assert baselines.refusal(with_steps(3.0)) is None
     for factor in (3.01, 0.0, float("nan")):
         assert "find out why" in (baselines.refusal(with_steps(factor)) or "")
-    excused = replace(FACTOR, expected_failure="Li Wei: a fused step")
+    excused = Verdict("vendor_factor", False, "3.5 x", "at most 3 x", "fast", expected_failure="Li Wei: a fused step")
     assert baselines.refusal(case_of(with_steps(3.5).outcomes, excused)) is None
 
 

@@ -10,7 +10,6 @@ from pytest_flagperf.results.figures import noise
 from pytest_flagperf.results.figures.noise import BETTER, CHANGED, MISSING, NO_OLD, WITHIN, WORSE
 
 Runs = list[list[float]]
-QUIET = [[100.0, 101.0, 99.0], [101.0, 100.5, 102.0], [99.0, 100.0, 98.5]] * 4
 
 
 def simulated(

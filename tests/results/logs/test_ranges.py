@@ -29,7 +29,6 @@ from tests.helpers.results_help import edit_json, recorded, replay_dir
 START = 1_700_000_000.0
 COLUMNS = {"host": host_counters.COLUMNS, "devices": devices.COLUMNS}
 RANGES = {"host": HOST, "devices": DEVICE}
-READINGS = [(file, name) for file, known in RANGES.items() for name in known]
 
 
 def names_of(file: str) -> list[str]:
@@ -62,7 +61,7 @@ def test_every_column_has_a_range_in_its_unit(file: str) -> None:
     assert expected == {name: allowed.unit or "1" for name, allowed in RANGES[file].items()}
 
 
-@pytest.mark.parametrize(("file", "name"), READINGS)
+@pytest.mark.parametrize(("file", "name"), [(file, name) for file, known in RANGES.items() for name in known])
 def test_a_reading_at_its_bounds_stays_one_beyond_is_dropped_and_named(tmp_path: Path, file: str, name: str) -> None:
     allowed = RANGES[file][name]
     below, above = math.nextafter(allowed.low, -math.inf), math.nextafter(allowed.high, math.inf)

@@ -77,7 +77,6 @@ def measured(model: str, rates: dict[str, float], points: Sequence[MeasuredPoint
     return outcome(model, metrics=metrics, points=(*points, MeasuredPoint("one", {}, {})), **fields)
 
 
-MATMUL = {"matmul_bf16": 800e12, "matmul_fp32": 60e12}
 REDUCED = [MeasuredPoint(f"all_reduce {size}", {"bytes": size}, {"all_reduce": 1e9}, time) for size, time in
            ((512_000_000, 0.008), (1_000_000, 0.0002))]  # fmt: skip
 
@@ -134,7 +133,7 @@ def test_the_work_of_a_step_is_that_of_the_rounds_that_ended_well() -> None:
     assert work_of(rounds) == expected
     assert work_of([replace(trained(640.0), profile=None)]) == replace(expected, bytes=None, exchanged=None)
     assert work_of(rounds[:1]) is None
-    assert work_of([measured("mm", MATMUL)]) is None
+    assert work_of([measured("mm", {"matmul_bf16": 800e12})]) is None
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from tests.helpers import recording
 from tests.helpers.recording import START_MS, Entry, Training, write
 from tests.helpers.results_help import NAMES, edit_json, recorded, replay_dir
 
-TARGET = Target("top1", "higher", "fraction", 0.9)
-
 
 @pytest.fixture
 def round_dir(tmp_path: Path) -> Path:
@@ -257,7 +255,7 @@ def test_no_bad_step_of_a_long_log_is_thinned_away(tmp_path: Path) -> None:
         for step in range(1, 5_001):
             value = {"step": step, "samples": step, "loss": math.nan if step == 777 else 1.0, "throughput": 1.0}
             stream.write(perflog.format_record(perflog.Record("STEP_END", value)) + "\n")
-    log = read_rank(tmp_path / "log", 0, TARGET)
+    log = read_rank(tmp_path / "log", 0, Target("top1", "higher", "fraction", 0.9))
     assert (log.bad_losses, log.first_bad_step, log.logged_steps) == (1, 777, 5_000)
     assert len(log.steps) <= CURVE_POINTS + 1
 

@@ -15,6 +15,7 @@ from flagperf_driver.node.sampling.sampler_orders import SamplerOrders
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.metrics import MetricValue
 from pytest_flagperf.results.measured.outcome import Outcome
+from tests.driver.node.sampling.test_sampler import rapl
 from tests.helpers.recording import Training, write
 from tests.helpers.results_help import edit_json, replay_dir
 
@@ -192,26 +193,17 @@ def host_sampled(round_dir: Path, rows: Iterable[tuple[float, float, float]]) ->
     (round_dir / "localhost_noderank0" / "host.series.csv").write_text("\n".join(lines) + "\n")
 
 
-def rapl_zone(root: Path) -> Path:
-    zone = root / "sys/class/powercap/intel-rapl:0"
-    zone.mkdir(parents=True)
-    (zone / "name").write_text("package-0")
-    return zone
-
-
 def test_the_processors_energy_is_that_of_their_counters(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sampler's own files of a counter of 200 W that is read every second."""
+    """The sampler's own files of a counter of 200 W that is read every second, and begins again after 1,000 J."""
     folder, notes, clock = round_dir / "localhost_noderank0", Notes(), SimpleNamespace(now=float(START))
     clock.time = clock.monotonic = lambda: clock.now
     for module in (host_counters, sampler):
         monkeypatch.setattr(module, "time", clock)
-    zone = rapl_zone(round_dir)
-    (zone / "max_energy_range_uj").write_text("1000000000000")
-    (zone / "energy_uj").write_text("0")
+    rapl(round_dir, ("intel-rapl:0", "package-0", 0))
     source = power.NodePower(notes, str(round_dir), processors_first=True)
     one = sampler.HostSampler(SamplerOrders({"folder": str(folder)}), notes, source)
     for tick in range(13):
-        (zone / "energy_uj").write_text(str(200_000_000 * tick))
+        rapl(round_dir, ("intel-rapl:0", "package-0", 200_000_000 * tick % 10**9))
         one.sample(tick)
         clock.now += 1
     one.flush()
@@ -230,7 +222,7 @@ def test_counters_without_permission_are_one_sentence(tmp_path: Path, monkeypatc
     def refused(_: str) -> float:
         raise PermissionError(13, "Permission denied")
 
-    rapl_zone(tmp_path)
+    rapl(tmp_path, ("intel-rapl:0", "package-0", 1))
     monkeypatch.setattr(power, "_number", refused)
     notes = Notes()
     power.NodePower(notes, str(tmp_path))

@@ -23,9 +23,6 @@ from tests.helpers.results_help import recorded
 
 SUITES = Path(__file__).resolve().parents[3] / "suites"
 
-EVERY = 3200
-"""Samples between two evaluations."""
-
 
 def round_of(seed: int, *, to_target: float = 26_000, batch: int = 64, direction: str = "higher") -> Outcome:
     """A training whose metric and loss follow one law, a seed's own a little off it."""
@@ -35,7 +32,7 @@ def round_of(seed: int, *, to_target: float = 26_000, batch: int = 64, direction
     loss_off = math.exp(dice.gauss(0, 0.01))
     evaluations, samples = [], 0
     while samples < need:
-        samples += EVERY
+        samples += 3200
         evaluations.append(Evaluation(samples // batch, samples, samples / 1000, {"top1": sign * samples / need}))
     steps = tuple(
         Step(n // batch, n, n / 1000, loss_off * (5 * math.exp(-n / 8000) + 1) + dice.gauss(0, 0.02), 1.0, 0.1)

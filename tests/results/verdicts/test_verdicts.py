@@ -45,9 +45,7 @@ def test_a_failure_stands_alone_as_a_sentence(name: str, words: list[str]) -> No
     assert "\n" not in sentence
 
 
-def test_a_fault_is_reported_once() -> None:
-    for name in ("crashed_rank", "killed_rank", "hang", "interrupted"):
-        assert len(failed(converges(recorded(name)))) == 1, name
+def test_a_round_that_failed_makes_throughput_and_speed_up_fail_once() -> None:
     good = recorded("converged_1x2")
     card = OneCard(1000.0, "this run", "images/s")
     assert names(throughput([good, recorded("hang")])) == ["finished"]
