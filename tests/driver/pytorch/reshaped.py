@@ -1,27 +1,32 @@
 """Write and read checkpoints in several layouts: reshaped.py FOLDER.
 
 Two ranks train shards and write the checkpoint ``two``, four ranks read it and write ``four``, and one rank reads both.
-Rank 0 writes the whole states of all these trainings to ``RANKS.json``.
+Two ranks also train the toy, whole and again until both read their eighth batch. Four ranks continue from a copy of its
+checkpoint with smaller batches, and one with four batches for each step.
+Rank 0 writes the whole states of all these trainings, and the toy's results, to ``RANKS.json``.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
+import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from flagperf_driver.driver import Config
 from flagperf_driver.pytorch import distributed, storage
-from flagperf_driver.pytorch.hooks import Hooks
+from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.parts import Parts
 from flagperf_driver.pytorch.states import TorchStates, model_weights
 from flagperf_driver.training.checkpoint import CheckpointError
@@ -29,6 +34,12 @@ from tests.driver.frameworks.forks import run_forks
 
 FOLDER = Path(sys.argv[1])
 RANK, RANKS = 0, 1  # of this process; ``run`` sets them
+HOW: dict[str, Any] = {"parallel": "fsdp", "blocks": 2, "log_freq": 1, "max_steps": 20, "lr_schedule": "cosine"}
+OF_RANKS: dict[int, dict[str, Any]] = {
+    2: {"train_batch_size": 12},
+    4: {"train_batch_size": 6},
+    1: {"train_batch_size": 6, "gradient_accumulation_steps": 4},
+}
 
 
 class Model(nn.Module):  # type: ignore[misc]
@@ -53,7 +64,7 @@ class Toy:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
         parts = Parts(self.model, self.optimizer, self.scheduler, None, (), ())
-        ctx: Any = SimpleNamespace(device=torch.device("cpu"), rank=RANK, world_size=RANKS, hooks=Hooks())
+        ctx = PyTorchContext(config=Config({}), device=torch.device("cpu"), rank=RANK, world_size=RANKS)
         self.states = TorchStates(ctx, parts)
 
     def train(self) -> Toy:
@@ -78,6 +89,13 @@ class Toy:
     def read(self, name: str) -> dict[str, Any]:
         self.states.load(FOLDER / name)
         return self.whole()
+
+    def draws(self) -> list[Any]:
+        """Return a random number of each rank after the checkpoint that was read."""
+        self.states.continue_random()
+        drawn: list[Any] = [None] * RANKS
+        dist.all_gather_object(drawn, float(torch.rand(1)))
+        return drawn
 
     def whole(self) -> dict[str, Any]:
         """Return the state with all shards."""
@@ -118,7 +136,7 @@ def results() -> dict[str, Any]:
         four = Toy("shard x tensor")
         found = {"shard": Toy("shard").read("two"), "shard x tensor": four.read("two")}
         four.write("four")
-        return found
+        return {**found, "draws": four.draws()}
     return {
         "untrained": Toy("plain").train().whole(),
         "two": Toy("plain").read("two"),
@@ -126,6 +144,18 @@ def results() -> dict[str, Any]:
         "weights": {name: values(tensor) for name, tensor in model_weights(FOLDER / "two").items()},
         "refused": refused(),
     }
+
+
+def trainings() -> dict[str, Any]:
+    """Train the toy, or continue its training on other ranks."""
+    os.environ.update(LOCAL_RANK=str(RANK), LOCAL_WORLD_SIZE=str(RANKS))
+    sys.argv[1:] = ["pytorch"]
+    train = importlib.import_module("scenarios").Scenarios(None).train
+    how = {**HOW, **OF_RANKS[RANKS]}
+    saving = {**how, "checkpoint_dir": str(FOLDER / f"toy{RANKS}"), "checkpoint_steps": 5}
+    if RANKS == 2:
+        return {"toy": train(**how), "stopped": train(**saving, stop_at=[RANK, 8])}
+    return {"toy": train(**saving)}
 
 
 def unshared(toy: Toy) -> str:
@@ -158,12 +188,14 @@ def run(rank: int) -> None:
     global RANK, RANKS
     RANK, RANKS = rank, int(os.environ["WORLD_SIZE"])
     with distributed.process_group("gloo", torch.device("cpu"), RANKS, 120):
-        found = results()
+        found = {**results(), **trainings()}
         if RANK == 0:
             (FOLDER / f"{RANKS}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for ranks in (2, 4, 1):
+    for ranks in OF_RANKS:
+        if ranks != 2:
+            shutil.copytree(FOLDER / "toy2", FOLDER / f"toy{ranks}")
         run_forks(run, ranks)
