@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import checking
 import checkpoint
@@ -38,8 +39,7 @@ def write_shard(path: Path, first: int, rows: int, **changed: Any) -> None:
     }  # fmt: skip
     with h5py.File(path, "w") as file:
         for key, array in arrays.items():
-            if array is not None:
-                file.create_dataset(key, data=array)
+            file.create_dataset(key, data=array)
 
 
 def shard_context(folder: str, **more: Any) -> Any:
@@ -125,17 +125,16 @@ def check_shuffled_text_keeps_letters_and_loses_context() -> None:
     plain = text.TrainText(checking.context()).rows.ravel()
     shuffled = text.TrainText(checking.context(shuffle_labels=True)).rows.ravel()
 
-    def predictability(ids: Any) -> float:
-        """Return the mutual information of a character and the next character, in bits."""
-        joint = np.zeros((text.VOCABULARY, text.VOCABULARY))
-        np.add.at(joint, (ids[:-1], ids[1:]), 1)
-        joint /= joint.sum()
-        product = joint.sum(1, keepdims=True) * joint.sum(0, keepdims=True)
-        return float((joint * np.log2(np.where(joint > 0, joint / np.where(product > 0, product, 1), 1))).sum())
+    t, h = text.encode("th")
+
+    def share_of_th(ids: Any) -> float:
+        return float(((ids[:-1] == t) & (ids[1:] == h)).mean())
 
     histogram, of_shuffled = (np.bincount(ids) / len(ids) for ids in (plain, shuffled))
     assert np.allclose(histogram, of_shuffled, atol=1e-3)
-    assert predictability(shuffled) < 0.01 < 0.5 < predictability(plain)
+    by_chance = histogram[t] * histogram[h]
+    assert abs(share_of_th(shuffled) / by_chance - 1) < 0.1
+    assert share_of_th(plain) > 3 * by_chance, "the control"
 
 
 # -- MLPerf's shards
@@ -169,11 +168,8 @@ def check_shard_order_follows_seed_and_epoch() -> None:
 
 def check_blocks_smaller_than_a_file_lose_nothing() -> None:
     write_shard(checking.SCRATCH / "blocks" / "0.hdf5", 0, 40)
-    before, shards.BLOCK = shards.BLOCK, 7
-    try:
+    with mock.patch.object(shards, "BLOCK", 7):
         read = numbers(shards.TrainShards(shard_context("blocks")))
-    finally:
-        shards.BLOCK = before
     assert sorted(read) == list(range(40)) != read
 
 
@@ -194,39 +190,20 @@ def check_eval_shares_contain_each_sample_once() -> None:
             for rank in range(world)
         ]
         assert list(itertools.chain(*map(numbers, parts))) == list(range(18)), world
-    for expected in (17, 19):
-        checking.raises(
-            shards.ShardError,
-            functools.partial(shards.EvalShards, shard_context("eval", num_eval_samples=expected)),
-            "18 samples", "a.hdf5 (9), b.hdf5 (9)", str(expected),
-        )  # fmt: skip
 
 
 def check_shards_of_another_layout_are_errors() -> None:
-    ragged: Any = np.empty(4, object)
-    ragged[:] = [np.arange(n, dtype=np.int32) for n in (3, 4, 5, 6)]
-    rows = 4
-    cases: list[tuple[str, dict[str, Any], list[str]]] = [
-        ("wide", {"input_ids": np.zeros((rows, 99), np.int32)}, ["input_ids has shape (4, 99)", str(LENGTH)]),
-        (
-            "few",
-            {"masked_lm_positions": np.zeros((rows, 2), np.int32)},
-            ["masked_lm_positions", str(PREDICTIONS)],
-        ),
-    ]
-    for name, changed, words in cases:
-        write_shard(checking.SCRATCH / name / "0.hdf5", 0, rows, **changed)
-        checking.raises(
-            shards.ShardError,
-            functools.partial(list, shards.TrainShards(shard_context(name))),
-            "0.hdf5",
-            *words,
-        )
-    write_shard(checking.SCRATCH / "ragged" / "0.hdf5", 0, rows, input_ids=None)
-    with h5py.File(checking.SCRATCH / "ragged" / "0.hdf5", "a") as file:
-        file.create_dataset("input_ids", data=ragged, dtype=h5py.vlen_dtype(np.int32))
-    checking.raises(shards.ShardError, lambda: list(shards.TrainShards(shard_context("ragged"))), "variable length")
-    checking.raises(shards.ShardError, lambda: shards.TrainShards(shard_context("nowhere")), "nowhere", "*.hdf5")
+    wide, ragged = (checking.SCRATCH / name / "0.hdf5" for name in ("wide", "ragged"))
+    write_shard(wide, 0, 4, input_ids=np.zeros((4, 99), np.int32))
+    write_shard(ragged, 0, 4)
+    rows: Any = np.empty(4, object)
+    rows[:] = [np.arange(n, dtype=np.int32) for n in (3, 4, 5, 6)]
+    with h5py.File(ragged, "a") as file:
+        del file["input_ids"]
+        file.create_dataset("input_ids", data=rows, dtype=h5py.vlen_dtype(np.int32))
+    reads = [functools.partial(list, shards.TrainShards(shard_context(name))) for name in ("wide", "ragged")]
+    checking.raises(shards.ShardError, reads[0], "0.hdf5", "input_ids has shape (4, 99)", str(LENGTH))
+    checking.raises(shards.ShardError, reads[1], "variable length")
 
 
 def check_shuffled_shard_labels_belong_to_other_samples() -> None:
@@ -247,19 +224,6 @@ def check_shuffled_shard_labels_belong_to_other_samples() -> None:
     assert len(true) == len(shuffled) == 16
     assert {label for _, label in true} == {label for _, label in shuffled}
     assert len(true & shuffled) < 8
-
-
-def check_synthetic_batches_have_the_real_shapes() -> None:
-    ctx = checking.context("reference", synthetic=True, train_batch_size=2)
-    batch = next(iter(pretraining.create_train_data(ctx)))
-    shapes = {name: tuple(tensor.shape) for name, tensor in batch.items()}
-    assert shapes == {
-        "input_ids": (2, 512), "segment_ids": (2, 512), "input_mask": (2, 512), "positions": (2, 76),
-        "labels": (2, 76), "next_sentence_labels": (2,),
-    }  # fmt: skip
-    assert (np.diff(batch["positions"], axis=1) > 0).all()
-    assert 1 <= int(batch["positions"].min()) <= int(batch["positions"].max()) < 512
-    assert list(pretraining.create_eval_data(ctx)) == []
 
 
 # -- the model
