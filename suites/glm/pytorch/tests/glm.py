@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 from argparse import Namespace
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import checking
@@ -23,7 +20,7 @@ from common.language import networks
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.suites.tiny_data.record import save_matrix
+from tests.suites.tiny_data import record as tiny
 
 TINY = model.GLMConfig(50, 32, 2, 4, 24, init_std=0.3, embedding_init_std=0.3)
 
@@ -45,16 +42,10 @@ def changed_by(place: int) -> list[int]:
     return [token for token, size in enumerate(difference.tolist()) if size > 1e-5]
 
 
-def check_text_attends_to_all_of_the_text_but_not_to_the_answer() -> None:
-    assert changed_by(7) == list(range(12)), changed_by(
-        7
-    )  # the control: the first token attends to the last token of the text
-    assert changed_by(8) == [8, 9, 10, 11], changed_by(8)
-
-
-def check_answer_attends_to_earlier_tokens() -> None:
-    assert changed_by(10) == [10, 11], changed_by(10)
-    assert changed_by(0) == list(range(12)), changed_by(0)
+def check_text_attends_to_the_text_and_the_answer_to_the_text_and_to_earlier_tokens() -> None:
+    assert changed_by(0) == changed_by(7) == list(range(12))
+    assert changed_by(8) == [8, 9, 10, 11]
+    assert changed_by(10) == [10, 11]
 
 
 def check_the_stream_between_the_layers_has_the_precision_of_the_config() -> None:
@@ -255,97 +246,30 @@ def check_wrong_labels_are_those_of_another_example() -> None:
         assert pair[0] == pair[1]  # the candidates of an example still share one text
 
 
-RECORD = {
-    "idx": 1,
-    "passage": {
-        "text": "Ann met Bob in Rome.\n@highlight\nBob was late",
-        "entities": [
-            {"start": 0, "end": 2}, {"start": 8, "end": 10}, {"start": 15, "end": 18}, {"start": 32, "end": 34},
-        ],
-    },
-    "qas": [{"query": "In @placeholder it rained", "idx": 1, "answers": [{"start": 15, "end": 18, "text": "Rome"}]}],
-}  # fmt: skip
-VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ann", "bob", "ro", "##me", "met", "in", "it", "."]
-
-
-def write_lines(name: str, *lines: str) -> Path:
-    path = checking.SCRATCH / name
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def check_record_is_read_from_jsonl() -> None:
-    path = write_lines("val.jsonl", json.dumps(RECORD))
-    (question,) = record.read(path, training=False, candidates=10, seed=1)
-    assert question.candidates == ["Ann", "Bob", "Rome"]
-    assert question.right == {2}
-    assert (question.before, question.after) == ("In ", " it rained")
-    assert "- Bob was late" in question.passage
-    assert "@highlight" not in question.passage
-    (learnt,) = record.read(path, training=True, candidates=2, seed=1)
-    assert len(learnt.candidates) == 2
-    assert learnt.candidates[next(iter(learnt.right))] == "Rome"
-
-
-def check_record_is_encoded_in_word_pieces() -> None:
-    pieces = record.WordPieces(write_lines("vocab.txt", *VOCABULARY))
-    questions = record.read(write_lines("val.jsonl", json.dumps(RECORD)), training=False, candidates=10, seed=1)
-    encoded = cloze.encode(questions, pieces, 64, 8)
-    assert (pieces.symbols.start, pieces.symbols.end, pieces.size) == (13, 14, 15)
-    assert encoded.texts.tolist()[:8] == [2, 5, 9, 6, 10, 7, 8, 12]
-    rome = slice(int(encoded.answer_start[2]), int(encoded.answer_start[2] + encoded.answer_length[2]))
-    assert encoded.answers[rome].tolist() == [7, 8, 14]
-    assert encoded.texts[encoded.mask_at[0]] == 4
-
-
-LIMITS = {"vocab_size": 30592, "length": 7}
-
-
-def sparse_file(name: str, training: bool) -> Path:
-    """Write two examples with 2 candidates and 1 candidate in the original's layout; texts end with 0, as there."""
-    path = checking.SCRATCH / name
-    with h5py.File(path, "w") as file:
-        save_matrix(
-            file, "text", [[101, 7, 103, 0, 30522, 9, 0], [101, 7, 103, 0, 30522, 0, 0], [101, 103, 0, 30522] + [0] * 3]
-        )
-        places = [[0, 1, 2, 3, 2, 2, 0], [0, 0, 0, 0, 1, 2, 0], [0, 1, 2, 3, 2, 0, 0], [0, 0, 0, 0, 1, 0, 0]]
-        save_matrix(file, "position", [*places, [0, 1, 2, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0]])
-        save_matrix(file, "target", [[0] * 4 + [9, 30523, 0], [0] * 4 + [30523, 0, 0], [0] * 3 + [30523] + [0] * 3])
-        save_matrix(file, "logit_mask", [[0] * 4 + [1, 1, 0], [0] * 4 + [1, 0, 0], [0] * 3 + [1] + [0] * 3])
-        save_matrix(file, "mask", [[4], [4], [3]])
-        save_matrix(file, "choice_start_end", [[0, 2], [2, 3]])
-        if not training:
-            save_matrix(file, "answer_idx", [[1], [0]])
-            save_matrix(file, "answer_start_end", [[0, 1], [1, 2]])
-    return path
+def check_training_lines_have_few_candidates_and_the_right_one() -> None:
+    tiny.write(checking.SCRATCH)
+    questions = record.read(checking.SCRATCH / tiny.TRAIN_LINES, training=True, candidates=2, seed=1)
+    for question in questions:
+        assert len(question.candidates) == 2
+        (right,) = question.right
+        assert f"{question.before}{question.candidates[right]}" in question.passage
+        assert f"{question.before}{question.candidates[1 - right]}" not in question.passage, "the control"
 
 
 def check_sparse_matrices_are_read_by_columns_and_by_rows() -> None:
     dense = [[0, 5, 0], [7, 0, 8], [0, 0, 0], [1, 2, 3]]
     with h5py.File(checking.SCRATCH / "matrices.hdf5", "w") as file:
         for layout in ("csc", "csr", "coo"):
-            save_matrix(file, layout, dense, layout)
+            tiny.save_matrix(file, layout, dense, layout)
         assert sparse.Rows(file["csc"]).dense().tolist() == sparse.Rows(file["csr"]).dense().tolist() == dense
         assert sparse.Rows(file["csc"]).dense(1, 4, 2).tolist() == dense[1::2]
         checking.raises(record.RecordError, lambda: sparse.Rows(file["coo"]), "/coo", "'coo'", "csc or csr")
 
 
-def check_sparse_file_gives_back_its_rows() -> None:
-    path = sparse_file("eval_sparse.hdf5", training=False)
-    questions = sparse.read(path, training=False, **LIMITS)
-    assert questions.candidates.tolist() == [2, 1]
-    assert questions.right.tolist() == [False, True, True]
-    batch = cloze.collate(questions, torch.tensor([0, 1]), 7, 4, 2)
-    for name, key, step in (("tokens", "text", 1), ("positions", "position", 2)):
-        with h5py.File(path) as file:
-            rows = torch.from_numpy(sparse.Rows(file[key]).dense()[::step])
-        assert torch.equal(batch[name][batch["valid"]].long(), rows), (name, batch[name], rows)
-    assert batch["targets"][0].tolist() == [[9, 30523, -100, -100], [30523, -100, -100, -100]]
-
-
 def check_first_candidate_of_the_training_file_is_right() -> None:
-    questions = sparse.read(sparse_file("train_sparse.hdf5", training=True), training=True, **LIMITS)
-    assert questions.right.tolist() == [True, False, True]
+    tiny.write(checking.SCRATCH)
+    questions = sparse.read(checking.SCRATCH / tiny.TRAIN, training=True, vocab_size=30592, length=tiny.LENGTH)
+    assert questions.right.nonzero().flatten().tolist() == questions.first[:-1].tolist()
 
 
 def check_a_checkpoint_with_a_shorter_table_is_loaded() -> None:
@@ -375,9 +299,6 @@ def check_a_checkpoint_that_does_not_fit_is_an_error_with_all_reasons() -> None:
     checking.raises(
         networks.CheckpointError, lambda: networks.load(glm, path, "module", model.TABLES), "module", "model"
     )
-    checking.raises(
-        networks.CheckpointError, lambda: networks.load(glm, checking.SCRATCH / "none.pt", "module"), "file not found"
-    )
 
 
 def check_names_are_the_published_ones() -> None:
@@ -387,16 +308,6 @@ def check_names_are_the_published_ones() -> None:
     for part in (*parts, "input_layernorm", "post_attention_layernorm"):
         assert {f"{layer}{part}.weight", f"{layer}{part}.bias"} <= names
     assert {"word_embeddings.weight", *model.TABLES, "transformer.final_layernorm.weight"} <= names
-
-
-def check_flops_follow_the_formula_of_the_readme() -> None:
-    declared = re.findall(r"^flops_per_sample = (\S+)", (checking.SUITE / "suite.toml").read_text(), re.MULTILINE)
-    for scale, flops in zip(("reference", "small"), map(float, declared), strict=True):
-        config = checking.context(scale).config
-        length, width = config.max_seq_length, config.hidden_size
-        layers = config.num_layers * (24 * length * width**2 + 4 * length**2 * width)
-        calculated = 3.0 * (layers + 2 * config.max_answer_length * width * config.vocab_size)
-        assert abs(flops / calculated - 1) < 1e-3, (scale, flops, calculated)
 
 
 def check_small_vocabulary_and_lengths_match_the_data() -> None:
