@@ -1,4 +1,4 @@
-"""Checks of the transformer: equal to the published one, and each detail matters; a step trains what it should."""
+"""Checks of the transformer: equal to the published one; the initial weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from unittest import mock
 
 import checking
 import torch
-import torch.nn.functional as F  # noqa: N812 - its usual name
 import transformer
 from torch import Tensor
 from transformer import Shape, Transformer, latents_of, patches
@@ -31,10 +30,8 @@ OTHER = {
 }  # fmt: skip
 WORDS, ROWS, COLUMNS = 5, 6, 8
 RECORD = Path(__file__).with_name("published.json")
-NEAR = 1e-4
-"""The largest difference from the record, whose values are up to 15; other processors round differently."""
-MATTERS = 1e-5
-"""The least change of an output, of up to 15, by a wrong detail; 4e-5 was seen for the smallest."""
+NEAR = 3e-5
+"""The largest difference from the record, whose values are up to 15: rounding makes 5e-6, a wrong epsilon 7e-5."""
 
 
 def model(**changes: Any) -> Transformer:
@@ -178,67 +175,6 @@ def check_gradients_equal_those_of_diffusers() -> None:
         largest = float(gradients[name].abs().max())
         assert torch.allclose(expected, gradients[name], rtol=0, atol=1e-4 * largest), name
         assert largest > 0, name
-
-
-# -- each detail matters
-
-
-def check_every_detail_changes_the_output() -> None:
-    ours = model()
-    given = inputs(ours.shape)
-    with torch.no_grad():
-        expected = ours(**given)
-
-    def change(**changes: Tensor) -> float:
-        ours._turns.clear()
-        with torch.no_grad():
-            return float((ours(**{**given, **changes}) - expected).abs().max())
-
-    def broken(name: str, replacement: Any, module: Any = transformer) -> float:
-        with mock.patch.object(module, name, replacement):
-            return change()
-
-    def halves(x: Tensor, turned: Tensor) -> Tensor:
-        first, second = x.chunk(2, -1)
-        return torch.cat((first * turned[0] - second * turned[1], first * turned[1] + second * turned[0]), -1)
-
-    places, waves, gelu = transformer.positions, transformer.waves, F.gelu
-    found = {
-        "time": change(times=given["times"] / 1000),
-        "pooled": change(pooled=given["pooled"] * 0),
-        "text": change(text=given["text"] * 0),
-        "sines first": broken("waves", lambda times, count: waves(times, count).roll(count // 2, 1)),
-        "pairs of halves": broken("rotate", halves),
-        "rows and columns": broken("positions", lambda *sizes: places(*sizes)[:, [0, 2, 1]]),
-        "image first": broken("positions", lambda *sizes: places(*sizes).roll(-WORDS, 0)),
-        "exact GELU": broken("gelu", lambda x, approximate: gelu(x), F),  # noqa: ARG005 - as the function
-        "epsilon": broken("EPSILON", 1e-5),
-    }
-    assert min(found.values()) > MATTERS, found
-    assert change() == 0, "the control"
-
-
-def check_the_order_of_the_text_does_not_matter() -> None:
-    """All tokens of the text are at one place; a model that numbers them would not be FLUX.1."""
-    ours = model()
-    given = inputs(ours.shape)
-    other = {**given, "text": given["text"].flip(1)}
-
-    def change() -> float:
-        ours._turns.clear()
-        with torch.no_grad():
-            return float((ours(**other) - ours(**given)).abs().max())
-
-    assert change() < MATTERS
-    places = transformer.positions
-
-    def numbered(words: int, *sizes: int) -> Tensor:
-        all_places = places(words, *sizes)
-        all_places[:words, 0] = torch.arange(words)
-        return all_places
-
-    with mock.patch.object(transformer, "positions", numbered):
-        assert change() > 100 * MATTERS, "the control"
 
 
 def check_times_stay_in_fp32() -> None:
