@@ -8,15 +8,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests import own_places, phases
 from tests.own_places import keep_users_folders as keep_users_folders  # a fixture
-
-if TYPE_CHECKING:
-    from pytest_flagperf.catalog import Suite
 
 pytest_plugins = ["pytester", "tests.lab.fixtures", "tests.helpers.plugin_packages"]
 REPO = Path(__file__).resolve().parent.parent
@@ -83,12 +80,21 @@ def notes() -> Iterator[list[str]]:
 def suite_python(repo: Path) -> Callable[[Path], str]:
     """A function that returns the Python of the environment of a suite's folder; it is built on first use."""
     from pytest_flagperf.catalog import Catalog, framework_of
+    from tests import environments
 
-    suites = {suite.path: suite for suite in Catalog.scan([repo]).suites.values()}
+    catalog = Catalog.scan([repo])
+    suites = {suite.path: suite for suite in catalog.suites.values()}
 
     def python(folder: Path) -> str:
-        given = os.environ.get(f"FLAGPERF_TEST_{framework_of(suites[folder]).upper()}_PYTHON")
-        return given or _built(repo, suites[folder])
+        framework = framework_of(suites[folder])
+        if given := os.environ.get(f"FLAGPERF_TEST_{framework.upper()}_PYTHON"):
+            return given
+        built = environments.build(catalog, suites[folder])
+        environment = Path(built).parents[1]
+        # With the record of packages that were not found, so that no run of the session looks for them again.
+        for path in (environment, *environment.parent.glob(f"{framework}-*.failed")):
+            own_places.link(path)
+        return built
 
     return cache(python)
 
@@ -102,18 +108,6 @@ def framework_python(repo: Path, suite_python: Callable[[Path], str]) -> Callabl
 @pytest.fixture(scope="session")
 def torch_python(framework_python: Callable[[str], str]) -> str:
     return framework_python("pytorch")
-
-
-def _built(repo: Path, suite: Suite) -> str:
-    from pytest_flagperf.catalog import Catalog, framework_of
-    from tests import environments
-
-    python = environments.build(Catalog.scan([repo]), suite)
-    folder = Path(python).parents[1]
-    # With the record of packages that were not found, so that no run of the session looks for them again.
-    for path in (folder, *folder.parent.glob(f"{framework_of(suite)}-*.failed")):
-        own_places.link(path)
-    return python
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -95,16 +95,13 @@ def left_in_own_places() -> list[str]:
     """Processes that the session started, and ranks' temporary folders in its TMPDIR."""
     for stream in list(STREAMS.open):
         stream.close()  # its process would end with this one
-    processes = [f"process {pid}: {words[:200]}" for pid, words in _processes()]
-    return processes + sorted(map(str, Path(os.environ[_OWN], "tmp").glob("pytest-flagperf-*/tmp/*")))
-
-
-def _processes() -> Iterator[tuple[int, str]]:
-    """The living processes of this session; not this one and those that it runs in."""
     above = ancestors(os.getpid())
-    for each in running():
-        if each.environment.get(_OWN) == os.environ[_OWN] and each.pid not in above and each.words:
-            yield each.pid, each.line
+    processes = [
+        f"process {each.pid}: {each.line[:200]}"
+        for each in running()
+        if each.environment.get(_OWN) == os.environ[_OWN] and each.pid not in above and each.words
+    ]
+    return processes + sorted(map(str, Path(os.environ[_OWN], "tmp").glob("pytest-flagperf-*/tmp/*")))
 
 
 class SessionCheck:

@@ -46,11 +46,6 @@ def item(name: str, code: str, estimate: float = 1, limit: float = 60) -> Item:
     return Item(name, [sys.executable, "-c", code], estimate, limit)
 
 
-def target(vendor: str = "nvidia", chip: str = "H200", devices: int = 1) -> gpu_items.Target:
-    catalog = Catalog.scan([REPO])
-    return gpu_items.Target(catalog, catalog.vendor(vendor), chip, devices)
-
-
 def statuses(results: list[Result]) -> list[str]:
     return [result.status for result in results]
 
@@ -476,7 +471,9 @@ def test_the_runs_have_plans() -> None:
         "flux1-bf16-compiled", "bert-bf16-compile_mode-max-autotune", "converges", "resnet50-fp16-converges",
         "glm-fsdp-converges",
     )  # fmt: skip
-    items = {item.name: item for item in gpu_items.make_items(target(devices=8), Path("out"))}
+    catalog = Catalog.scan([REPO])
+    target = gpu_items.Target(catalog, catalog.vendor("nvidia"), "H200", 8)
+    items = {item.name: item for item in gpu_items.make_items(target, Path("out"))}
     commands = [items[name].command for name in names]
     for command in commands:
         done = subprocess.run([*command, "--plan"], cwd=REPO, capture_output=True, text=True)

@@ -29,10 +29,6 @@ MARKS = ("Traceback (most recent call last)", "INTERNALERROR", "Exception ignore
 NO_FOLDER = "/nonexistent/" + "x" * 200
 
 
-def _full_disk() -> int:
-    return os.open("/dev/full", os.O_WRONLY)
-
-
 def _broken_pipe() -> int:
     read, write = os.pipe()
     os.close(read)
@@ -85,7 +81,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], Place]] = {
     "few open files": (RUN, Place(prepare=_limit("NOFILE", 40))),
     "small files": (RUN, Place(prepare=_limit("FSIZE", 4096))),
     "stderr is closed": (RUN, Place(prepare=lambda _: os.close(2))),
-    "a full disk for the output": (SHOW, Place(stdout=_full_disk)),
+    "a full disk for the output": (SHOW, Place(stdout=lambda: os.open("/dev/full", os.O_WRONLY))),
     "a reader that is gone": (SHOW, Place(stdout=_broken_pipe)),
     "ended children are not told": (RUN, Place(prepare=lambda _: signal.signal(signal.SIGCHLD, signal.SIG_IGN))),
     "SIGTERM is blocked": (

@@ -175,7 +175,8 @@ PACKAGES = "pytest_flagperf", "flagperf_driver"
 
 def import_graph(*, top_level_only: bool) -> dict[str, set[str]]:
     """The modules of the packages that each of them imports."""
-    files = {module_name(path): path for package in PACKAGES for path in modules(package)}
+    paths = (path for package in PACKAGES for path in modules(package))
+    files = {".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     graph = {}
     for module, path in files.items():
         annotated = not top_level_only and part_of(module) in FOR_ANNOTATIONS
@@ -183,10 +184,6 @@ def import_graph(*, top_level_only: bool) -> dict[str, set[str]]:
         names = {full if (full := f"{source}.{name}") in files else source for source, name in found}
         graph[module] = names & files.keys() - {module}
     return graph
-
-
-def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__")
 
 
 def of_folders(graph: dict[str, set[str]]) -> dict[str, set[str]]:
