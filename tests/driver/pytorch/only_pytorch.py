@@ -18,10 +18,9 @@ from torch.utils.checkpoint import checkpoint
 from toy_data import case  # type: ignore[import-not-found]
 from toy_pytorch import STEPS  # type: ignore[import-not-found]
 
-from flagperf_driver import seeds
 from flagperf_driver.driver import Config, World
 from flagperf_driver.pytorch import device as devices
-from flagperf_driver.pytorch import distributed, hooks, optimizers, parts, profiler, schedules, sharding, steps, traffic
+from flagperf_driver.pytorch import distributed, hooks, optimizers, profiler, schedules, sharding, steps, traffic
 from flagperf_driver.pytorch.context import PyTorchContext
 from flagperf_driver.pytorch.feed import preparation
 from flagperf_driver.pytorch.hooks import Hooks
@@ -31,15 +30,6 @@ PROFILED = {"throughput_only": True, "timing_warmup_steps": 1, "throughput_steps
 
 def config(**settings: Any) -> Config:
     return Config(case("pytorch", **settings)["config"])
-
-
-def draws(rank: int) -> list[float]:
-    """Return a random number by the seed of the weights and one by the seed of the rank."""
-    ctx = PyTorchContext(config=config(), device=torch.device("cpu"))
-    parts.seed(ctx, seeds.MODEL)
-    weights = float(torch.rand(1))
-    parts.seed(ctx, seeds.RANK, rank)
-    return [weights, float(torch.rand(1))]
 
 
 def lamb_from_zero() -> float:
@@ -343,7 +333,6 @@ def results(scenarios: Any) -> dict[str, Any]:
         **sharded(scenarios),
         "profiled": scenarios.train(**PROFILED, train_batch_size=16),
         "profiled_fsdp": scenarios.train(**PROFILED, train_batch_size=16, blocks=2, parallel="fsdp"),
-        "draws": draws(scenarios.meeting.world.rank),
         "no_syncs": synchronizations(scenarios),
         "bucket_mib": [bucket_mib(compiled) for compiled in (False, True)],
         "ddp_bf16": scenarios.train(**how, precision="bf16"),

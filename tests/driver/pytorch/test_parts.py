@@ -22,9 +22,6 @@ def test_two_ranks_train_like_one_sharded_or_not(pair: list[RankResults]) -> Non
         assert distance(rank["ddp_lamb"].weights, rank["fsdp_lamb"].weights) < 1e-5
         assert distance(plain.weights, rank["ddp_lamb"].weights) > 1e-2, "the control"
     assert pair[0].value("no_syncs") == 6, "of eight micro-steps; the last one of a step synchronizes"
-    one, other = (rank.value("draws") for rank in pair)
-    assert one[0] == other[0]
-    assert one[1] != other[1]
 
 
 def test_a_flipped_bit_of_the_weights_is_found_and_named(pair: list[RankResults]) -> None:
