@@ -39,6 +39,7 @@ from flagperf_driver.training.timeline import EventMarks, HostMarks, Marks, Step
 from flagperf_driver.training.trainer import EvaluationError, RankEvaluation, Trainer
 from flagperf_driver.training.weight_decay import without_decay
 from tests.driver.frameworks.toy_data import case
+from tests.helpers import recording
 from tests.helpers.loop_figures import contradictions
 
 BATCHES = 10
@@ -280,7 +281,7 @@ def test_steps_have_their_samples_and_throughput_only_and_synthetic_data_never_c
 
 
 def test_its_figures_agree_with_its_other_records(tmp_path: Path) -> None:
-    """Also those of a training that continues from a checkpoint; test_loop_figures.py has what would be found."""
+    """Also those of a training that continues from a checkpoint."""
     settings: dict[str, Any] = {"eval_steps": 4, "log_freq": 3, "max_steps": 25, "timing_warmup_steps": 2}
     settings |= {"checkpoint_dir": str(tmp_path), "checkpoint_steps": 7}
     first = Run(nan_at=18, marks=HostMarks(), **settings)
@@ -293,6 +294,48 @@ def test_its_figures_agree_with_its_other_records(tmp_path: Path) -> None:
     for run in (again, whole):
         assert (run.finished["steps"], run.finished["check_time"]) == (25, 0)
         assert contradictions(run.log, case("pytorch", **settings)["config"]) == []
+
+
+# 200 steps of 64 samples in 20 ms, four evaluations of 0.5 s: it trains for 6 s, after 3 s.
+WRONG: dict[str, dict[str, Any]] = {
+    "raw_train_time": {"raw_train_time": 6.3},
+    "init_time": {"init_time": 2.7},
+    "e2e_time": {"e2e_time": 9.4},
+    "train_no_eval_time": {"train_no_eval_time": 4.1},
+    "eval_time": {"eval_time": 2.1},
+    "pure_training_computing_time": {"pure_training_computing_time": 4.1},
+    "p_whole": {"p_whole": 2140.0},
+    "p_train": {"p_train": 3210.0},
+    "step_time": {"pure_training_computing_time": 3.7},
+    "input_wait": {"input_wait_time": 0.25},
+    "throughput": {"samples": 12700},
+    "step_time.mean": {"step_time": {"mean": 0.021, "p50": 0.02, "p90": 0.02, "p99": 0.02}},
+    "step_time.p50": {"step_time": {"mean": 0.02, "p50": 0.045, "p90": 0.045, "p99": 0.045}},
+    "p_core": {"p_core": 3500.0},
+    "forward_time": {"forward_time": 0.021},
+    "samples": {"samples": 12801},
+    "measured_samples": {"measured_samples": 12481},
+    "last step": {"steps": 201},
+    "last samples": {"samples": 12799},
+    "measured_steps": {"measured_steps": 196},
+    "warmup_steps": {"warmup_steps": 4},
+}
+
+
+def contradicted(folder: Path, **wrong: Any) -> str:
+    training = recording.Training("good", finished=lambda end: {**end, **wrong})
+    (path,) = recording.write(training, folder).glob("*/rank0.out.log")
+    with path.open("rb") as log:
+        return "\n".join(contradictions(perflog.read_records(log), recording.CONFIG))
+
+
+def test_a_log_that_agrees_with_itself_has_no_contradiction(tmp_path: Path) -> None:
+    assert contradicted(tmp_path) == ""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_figure_is_contradicted(tmp_path: Path, name: str) -> None:
+    assert f"{name} is " in contradicted(tmp_path, **WRONG[name])
 
 
 def test_the_load_of_experts_is_logged_and_that_of_the_last_log_point_is_kept() -> None:
