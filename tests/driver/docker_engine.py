@@ -57,7 +57,6 @@ class DockerEngine(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             "Running": self.main is not None and code is None,
             "ExitCode": 128 - code if killed and code is not None else code or 0,
             "OOMKilled": self.oom_killed,
-            "Error": "",
             "Pid": self.main.pid if self.main is not None else 0,
         }
 

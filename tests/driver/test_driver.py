@@ -35,7 +35,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def run(tmp_path: Path) -> Run:
     """Run a rank's program as the agent does; with ``log`` its output goes to the log from the start."""
 
-    def run(program: str, *, log: bool = False, env: dict[str, str] | None = None) -> Any:
+    def run(program: str, *, log: bool = False) -> Any:
         (tmp_path / "case.json").write_text(json.dumps(CASE))
         (tmp_path / "program.py").write_text(program)
         outer = {name: value for name, value in os.environ.items() if not name.startswith("FLAGPERF")}
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Run:
             "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2",
         }  # fmt: skip
         command = [sys.executable, str(tmp_path / "program.py")]
-        options: dict[str, Any] = {"env": {**outer, **inner, **(env or {})}, "text": True, "timeout": 30}
+        options: dict[str, Any] = {"env": {**outer, **inner}, "text": True, "timeout": 30}
         if not log:
             return subprocess.run(command, capture_output=True, check=False, **options)
         with (tmp_path / "rank1.out.log").open("a") as out:
