@@ -7,7 +7,6 @@ from pytest_flagperf.case import Case, Shape
 from pytest_flagperf.catalog import Catalog
 
 REPO = Path(__file__).resolve().parents[2]
-CONFIG = "config/config_"
 
 
 def files() -> dict[str, str]:

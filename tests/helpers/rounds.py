@@ -101,10 +101,7 @@ def run_tiny(
     number: int = 1,
     directory: Path | None = None,
     hosts: Iterable[Host] | None = None,
-    python: str = sys.executable,
-    options: RoundOptions | None = None,
     lease_s: float = 0.0,
-    devices: int | None = None,
 ) -> RoundRecord:
     chosen = tuple(hosts) if hosts is not None else tuple(LocalHost(f"h{k}") for k in range(plan.case.nnodes))
     directory = directory or tmp_path / "round1"
@@ -113,7 +110,7 @@ def run_tiny(
         nnodes=plan.case.nnodes,
         nproc=plan.case.nproc,
         # Hosts of these tests may be one machine under several names: each must find devices of its own.
-        devices_per_host=devices or plan.case.nproc * plan.case.nnodes,
+        devices_per_host=plan.case.nproc * plan.case.nnodes,
         whole_host=False,
         owner=owner(case=str(plan.case)),
         name=f"tiny-{os.getpid()}-{tmp_path.name}",
@@ -128,8 +125,8 @@ def run_tiny(
             number,
             directory,
             agents=agents,
-            interpreters={host.name: Interpreter(python) for host in chosen},
-            options=options or RoundOptions(),
+            interpreters={host.name: Interpreter(sys.executable) for host in chosen},
+            options=RoundOptions(),
         )
 
 

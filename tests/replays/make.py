@@ -28,11 +28,6 @@ class Replay(Training):
     """The kinds of its validity warnings."""
 
 
-def event(kind: str, sentence: str, device: int | None = None, **more: float) -> Json:
-    """What a sampler says, in the middle of the training."""
-    return {"time": START_MS / 1000 + 6, "device": device, "kind": kind, "sentence": sentence, **more}
-
-
 def sampled(*events: Json, **more: Any) -> Sampling:
     """A device or two, twice a second, and what the sampler says."""
     means = {"cpu": "/proc/stat", "memory": "/proc/meminfo", "devices": "NVML"}
@@ -269,7 +264,10 @@ REPLAYS = [
     ),
     Replay(
         "foreign_process",
-        sampling=sampled(event("foreign", "process 4242 (python, user eve) computed on device 0", 0)),
+        sampling=sampled({
+            "time": START_MS / 1000 + 6, "device": 0, "kind": "foreign",
+            "sentence": "process 4242 (python, user eve) computed on device 0",
+        }),
         validity_warnings=("foreign",),
     ),
     with_vendor_code("vendor_code", ["backward"], ["events"]),

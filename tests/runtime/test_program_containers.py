@@ -1,6 +1,7 @@
 """Apptainer and pyxis: the image, the command of a container, and clear errors; tests/lab has the real containers."""
 
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,28 @@ from pytest_flagperf.runtime import Image, RuntimeRequest, RuntimeSetupError, pr
 from pytest_flagperf.runtime.apptainer import _PROGRAM
 from pytest_flagperf.runtime.container_options import ContainerProgram, translate
 from pytest_flagperf.runtime.docker.run_options import OptionsError
-from tests.helpers.apptainer import Double
 
 HOST = LocalHost("here")
 RUNTIME, PYXIS = runtimes()["apptainer"], runtimes()["pyxis"]
 EXPECTED = "vendors/acme/images/frame/Dockerfile"
+
+
+class Double:
+    """A double of Apptainer, the first program on the PATH; it records its calls."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.program = folder / "bin" / "apptainer"
+        self.log = folder / "calls"
+        self.program.parent.mkdir()
+        shutil.copy(Path(__file__).with_name("apptainer_double.sh"), self.program)
+        monkeypatch.setenv("PATH", str(self.program.parent), prepend=os.pathsep)
+        monkeypatch.setenv("DOUBLE_LOG", str(self.log))
+
+    @property
+    def calls(self) -> list[str]:
+        """The first line of each call."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if line.startswith(("exec ", "pull "))]
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ def scaled(run: Sequence[float], factor: float) -> list[float]:
     return [value * factor for value in run]
 
 
-def word(old: Sequence[float], new: Sequence[float], like: Runs | None = None, direction: str | None = "higher") -> str:
-    return noise.compare(old, new, like or [], direction=direction).word
+def word(old: Sequence[float], new: Sequence[float], like: Runs | None = None) -> str:
+    return noise.compare(old, new, like or [], direction="higher").word
 
 
 NOISE = {"a round's": (0.0, 0.02), "a run's": (0.02, 0.0), "both": (0.016, 0.018)}
@@ -119,14 +119,9 @@ def test_noise_is_measured_without_outliers_which_differ_from_level_shifts() -> 
     assert noise.spread([100.0, 101.0]) is None
 
 
-def of_two(old: Sequence[float], new: Sequence[float], like: Runs | None = None) -> noise.Judgement:
-    return noise.compare(old, new, like or [], direction="higher", least=0.05)
-
-
 def test_of_few_rounds_a_side_chance_goes_far_and_honest_pairs_are_rarely_called_worse() -> None:
     """Student's distribution of two degrees: twice the standard error would be exceeded by one honest run in eleven."""
-    few = of_two([100.0, 102.0], [100.0, 102.0]).error
-    many = of_two([100.0, 102.0] * 5, [100.0, 102.0] * 5).error
+    few, many = (noise.compare(same, same, direction="higher").error for same in ([100.0, 102.0], [100.0, 102.0] * 5))
     assert few is not None
     assert many is not None
     assert few.limit / few.share == pytest.approx(6.96, rel=0.01)

@@ -31,21 +31,14 @@ OF_STARTS = {"resumed_step", "resumed_time"}
 """Pairs of trainings that were started several times, which test_starts.py tests."""
 
 
-def finished(name: str, of: str | None = None) -> Change:
-    """A figure of FINISHED has this value; ``of`` is what it is a part of."""
-
-    def change(value: float) -> Training:
-        def changed(end: Json) -> Json:
-            return {**end, name: value} if of is None else {**end, of: {**end[of], name: value}}
-
-        return replace(GOOD, finished=changed)
-
-    return change
+def finished(name: str) -> Change:
+    """A figure of FINISHED has this value."""
+    return lambda value: replace(GOOD, finished=lambda end: {**end, name: value})
 
 
-def with_records(change: Callable[[int, float, str, Json], Entry], training: Training = GOOD) -> Training:
+def with_records(change: Callable[[int, float, str, Json], Entry]) -> Training:
     """Each record is what is made of it, of its rank, time, event and figures."""
-    return replace(training, edit=lambda rank, found: [change(rank, *entry) for entry in found])
+    return replace(GOOD, edit=lambda rank, found: [change(rank, *entry) for entry in found])
 
 
 def written(name: str) -> Change:
@@ -60,14 +53,14 @@ def written(name: str) -> Change:
     return change
 
 
-def moved(event: str, step: int | None = None, training: Training = GOOD) -> Change:
+def moved(event: str, step: int | None = None) -> Change:
     """A record is written so many seconds later."""
 
     def change(seconds: float) -> Training:
         def record(_: int, at: float, what: str, its: Json) -> Entry:
             return at + (seconds if what == event and its.get("step") == step else 0), what, its
 
-        return with_records(record, training)
+        return with_records(record)
 
     return change
 
