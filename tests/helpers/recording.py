@@ -73,7 +73,6 @@ class Training:
     edit: Callable[[int, list[Entry]], list[Entry]] = lambda rank, entries: entries
     text: Callable[[int, list[str]], list[str]] = lambda rank, lines: lines
     finished: Callable[[Json], Json] = lambda value: value
-    direction: str = "higher"
     accuracy_at: Callable[[int], float] | None = None
     nnodes: int = 1
     model: str = "toy"
@@ -245,7 +244,7 @@ def plan(training: Training) -> Json:
         "nnodes": training.nnodes, "nproc": training.nproc, "round": training.round, "seed": 41 + training.round,
         "scale": training.scale, "synthetic": training.synthetic, "throughput_only": training.throughput_only,
         "metric": {
-            "name": training.metric, "direction": training.direction, "unit": "fraction", "target": training.target,
+            "name": training.metric, "direction": "higher", "unit": "fraction", "target": training.target,
             "range": [0.0, 1.0], "loss_range": None, "original_name": "",
         },
         **({"left_out": LEFT_OUT} if training.token else {}),

@@ -2,23 +2,30 @@
 
 import json
 import math
+import re
 import shutil
 from functools import partial
+from html import escape
 from pathlib import Path
 
 import pytest
 
 from flagperf_driver import perflog
+from flagperf_driver.logged_step import CHARTED, STEP_FIGURES
 from flagperf_driver.node.logs import ranklog
 from flagperf_driver.node.logs.ranklog import CURVE_POINTS, Curve, read_rank
 from flagperf_driver.target import Target
+from pytest_flagperf.results.figures.kinds import FIGURES
 from pytest_flagperf.results.measured import phases
 from pytest_flagperf.results.measured.measure import measure
 from pytest_flagperf.results.measured.outcome import SCHEMA, Outcome
+from pytest_flagperf.results.tables import columns
 from pytest_flagperf.stored import FormatError
+from pytest_flagperf_page import page
 from tests.helpers import recording
 from tests.helpers.recording import START_MS, Entry, Training, write
 from tests.helpers.results_help import NAMES, edit_json, recorded, replay_dir
+from tests.helpers.stored_runs import run_of
 
 
 @pytest.fixture
@@ -307,3 +314,28 @@ def test_without_a_warm_up_all_is_training(tmp_path: Path) -> None:
     shutil.copytree(replay_dir("converged_1x1"), tmp_path / "round1")
     edit_json(tmp_path / "round1" / "plan.json", config={})
     assert spans(measure(tmp_path / "round1"))[:2] == [("init", 0.0, 3.0), ("train", 3.0, 9.0)]
+
+
+# -- a figure of a step: declared in one place, and then in the outcome, the tables and the page ----------------
+
+
+def test_the_figures_of_the_last_step_are_in_the_tables_and_on_the_page(tmp_path: Path) -> None:
+    """tests/driver/training/test_training.py shows that the loop logs them."""
+    outcome = recorded("experts")
+    text = page.standalone(run_of(tmp_path, "experts"), tmp_path / "report.html")
+    for name, value in (("expert_load", 1.6), ("expert_entropy", 0.8)):
+        metric = outcome.metric(name)
+        assert metric is not None
+        assert metric.value == pytest.approx(value)
+        assert metric.how == STEP_FIGURES[name].how
+        assert columns.row("run", outcome)[name] == metric.value
+        assert escape(FIGURES[name].meaning) in text
+
+
+@pytest.mark.parametrize("name", CHARTED)
+def test_at_most_eight_files_name_a_figure(name: str, repo: Path) -> None:
+    """Those that declare, measure and judge it, and those that set its limit."""
+    folders = ("pytest_flagperf", "flagperf_driver", "suites")
+    files = [path for folder in folders for path in repo.glob(f"{folder}/**/*.py") if "tests" not in path.parts]
+    naming = [path for path in files if re.search(rf"\b(max_)?{name}\b", path.read_text(encoding="utf-8"))]
+    assert 0 < len(naming) <= 8, naming
