@@ -238,9 +238,6 @@ def test_one_card_of_the_reference_scale_alone_is_for_throughput_by_default(tmp_
     assert flags(scale="small") == {"1x1": False, "1x8": False}
 
 
-SWEPT = "toy:pytorch:X9:1:8:1"
-
-
 def swept(root: Path, *each: str, **given: Any) -> Selection:
     return chosen(root, each=list(each) or None, synthetic=True, nodes="1x8", **given)
 
@@ -248,15 +245,15 @@ def swept(root: Path, *each: str, **given: Any) -> Selection:
 def test_each_case_is_selected_once_with_each_combination_of_values(tmp_path: Path) -> None:
     cases = swept(tmp_path, "width=8,16", "note=b,a").cases
     variants = ["note-b+width-8", "note-a+width-8", "note-b+width-16", "note-a+width-16"]
-    assert [str(one.case) for one in cases] == [f"{SWEPT}:{variant}" for variant in variants]
+    assert [str(one.case) for one in cases] == [f"{CASE}:{variant}" for variant in variants]
     assert not any(one.unsupported for one in cases)
     assert "note-a" in cases[1].keywords
-    assert [str(one.case) for one in swept(tmp_path).cases] == [SWEPT], "without --each named as ever"
+    assert [str(one.case) for one in swept(tmp_path).cases] == [CASE], "without --each named as ever"
     order = [one.case.variant_name for one in swept(tmp_path, "width=64,8,16").cases]
     assert order == ["width-8", "width-16", "width-64"], "the smaller sizes run first"
-    named = swept(tmp_path, case=[f"{SWEPT}:width-8", f"{SWEPT}:width-16"]).cases
+    named = swept(tmp_path, case=[f"{CASE}:width-8", f"{CASE}:width-16"]).cases
     assert [one.case.variant_name for one in named] == ["width-8", "width-16"]
-    of_each_case = swept(tmp_path, "width=8,16", case=[SWEPT]).cases
+    of_each_case = swept(tmp_path, "width=8,16", case=[CASE]).cases
     assert [str(one.case) for one in of_each_case] == [str(one.case) for one in named]
 
 
@@ -271,8 +268,8 @@ def test_values_that_only_some_cases_support_leave_the_others_out_with_the_reaso
     reasons = {str(one.case): one.unsupported for one in swept(tmp_path, "width=8,16").cases}
     assert all(reasons.pop(f"none:paddle:X9:1:8:1:width-{width}") for width in (8, 16))
     assert reasons == {
-        f"{SWEPT}:width-8": None,
-        f"{SWEPT}:width-16": None,
+        f"{CASE}:width-8": None,
+        f"{CASE}:width-16": None,
         "other:pytorch:X9:1:8:1:width-8": "--each width: other:pytorch has no such key",
         "other:pytorch:X9:1:8:1:width-16": "--each width: other:pytorch has no such key",
     }
@@ -297,8 +294,8 @@ def test_a_value_is_left_out_where_other_values_of_the_sweep_do_not_allow_it(tmp
         (["note=a/b"], {}, "--each note: value 'a/b' cannot be in the name of a case; expected letters, digits"),
         (["frozen=1"], {}, "--each frozen=1: cannot be set here: it is not in mutable_params"),
         (["width=1,a"], {}, "--each width=a: is 'a'; expected a whole number or None (case toy:pytorch:X9:1:8:1:w"),
-        (["width=1"], {"case": [f"{SWEPT}:width-8"]}, f"case {SWEPT}:width-8 has a variant; remove it, or --each=w"),
-        ([], {"case": [f"{SWEPT}:width-8"], "set": ["width=9"]}, "its variant and --set both have width; remove it"),
+        (["width=1"], {"case": [f"{CASE}:width-8"]}, f"case {CASE}:width-8 has a variant; remove it, or --each=w"),
+        ([], {"case": [f"{CASE}:width-8"], "set": ["width=9"]}, "its variant and --set both have width; remove it"),
         (["precision=bf16"], {"set": ["float8=True"]}, "--each precision: also in --set; remove one"),
         (["precision=float8"], {}, "--each precision=float8: expected 'fp32' or 'tf32' or 'bf16' or 'fp16'"),
         (["note=https://user:secret@host"], {}, "an address with a user name, a password or a token is not accepted"),

@@ -71,7 +71,7 @@ def test_a_run_whose_terminal_is_closed_ends_in_order(local: Local, workers: tup
 def test_an_interrupted_run_ends_in_order_and_can_be_resumed(
     local: Local, number: signal.Signals, workers: tuple[str, ...]
 ) -> None:
-    going = local.start("suites", *ONE, "-v", *workers)
+    going = local.toy.start("suites", *ONE, "-v", *workers)
     local.wait_for(lambda: "PASSED" in local.output, "the first case's end")
     wait_for_beta(local)
     going.process.send_signal(number)

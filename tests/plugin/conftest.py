@@ -118,6 +118,11 @@ class Toy:
     def run(self, *arguments: str) -> pytest.RunResult:
         return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
+    def collected(self, *arguments: str) -> list[str]:
+        """Return the names of the tests that these arguments select."""
+        lines = self.run(*arguments, "--collect-only", "-q").outlines
+        return [line.rsplit("::", 1)[1] for line in lines if "::" in line]
+
     def flagperf(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "pytest_flagperf", *map(str, arguments)]
         return subprocess.run(argv, cwd=self.root, capture_output=True, text=True, check=False)

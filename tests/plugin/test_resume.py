@@ -15,7 +15,7 @@ from tests.helpers.processes import running
 from tests.helpers.trees import set_options, write
 from tests.helpers.waiting import until
 
-from .conftest import SHARED_TRAINING, Going, Toy
+from .conftest import SHARED_TRAINING, Toy
 
 pytestmark = pytest.mark.slow
 # A training that runs until it is stopped.
@@ -32,11 +32,8 @@ class Local:
     def __init__(self, toy: Toy) -> None:
         self.toy = toy
 
-    def start(self, *arguments: str) -> Going:
-        return self.toy.start(*arguments)
-
     def run(self, *arguments: str, code: int = 0) -> str:
-        going = self.start(*arguments)
+        going = self.toy.start(*arguments)
         assert going.wait() == code, going.text
         return going.text
 
@@ -86,7 +83,7 @@ def local(toy: Toy) -> Local:
 
 
 def test_without_a_lease_local_ranks_end_with_pytest(local: Local) -> None:
-    local.start("suites", *ONE, *FOREVER)
+    local.toy.start("suites", *ONE, *FOREVER)
     local.wait_for_steps()
     assert local.processes()  # the control
     local.kill()
@@ -102,7 +99,7 @@ def test_without_a_lease_local_ranks_end_with_pytest(local: Local) -> None:
 
 def test_with_a_lease_local_ranks_continue_and_are_resumed(local: Local) -> None:
     set_options(local.toy.root, lease_time=60)
-    local.start("suites/alpha", *ONE, "--set=step_s=0.3")
+    local.toy.start("suites/alpha", *ONE, "--set=step_s=0.3")
     local.wait_for_steps()
     local.kill()
     steps = local.steps()
@@ -121,7 +118,7 @@ def test_with_a_lease_local_ranks_continue_and_are_resumed(local: Local) -> None
 def test_the_round_of_ranks_that_ended_meanwhile_is_finished(local: Local) -> None:
     """Their logs, exit codes and FINISHED records are complete, although no controller was running."""
     set_options(local.toy.root, lease_time=60)
-    local.start("suites/alpha", *ONE, "--set=step_s=0.1")
+    local.toy.start("suites/alpha", *ONE, "--set=step_s=0.1")
     local.wait_for_steps()
     local.kill()
     until(lambda: local.steps() == 16, "the last step")
@@ -176,7 +173,7 @@ def test_a_replay_whose_controller_died_is_repeated_or_its_round_runs_again(loca
     local.toy.suite("alpha", "max_steps = 200\neval_steps = 20\n", SHARED_TRAINING)
     dies = write(local.toy.root, "suites/conftest.py", DIES if left != "clean process" else "")
     options = ("-k", "throughput", "--nodes=1x1")
-    going = local.start("suites/alpha", *options, "--replay", "--set=step_s=0.03")
+    going = local.toy.start("suites/alpha", *options, "--replay", "--set=step_s=0.03")
     if left == "clean process":
         local.wait_for(lambda: list(local.toy.root.glob("reports/*/*/round1_replay/*/rank0*")), "its start")
         going.kill()

@@ -14,27 +14,19 @@ from .conftest import TEST, Toy
 pytestmark = pytest.mark.slow
 
 
-def ids(result: pytest.RunResult) -> list[str]:
-    return [line.rsplit("::", 1)[1] for line in result.outlines if "::" in line]
-
-
-def listed(toy: Toy, *arguments: str) -> list[str]:
-    return ids(toy.run("suites", "--collect-only", "-q", *arguments))
-
-
 def test_a_case_is_selected_by_its_parts_and_a_test_by_its_marker(toy: Toy) -> None:
-    found = listed(toy, "-m", "not speedup", "-k", "alpha", "--strict-markers")
+    found = toy.collected("suites", "-m", "not speedup", "-k", "alpha", "--strict-markers")
     assert [name.partition("[")[0] for name in found] == ["test_converges", "test_throughput"] * 2
-    assert len(listed(toy, "-m", "speedup")) == 2
+    assert len(toy.collected("suites", "-m", "speedup")) == 2
     toy.run("--markers").stdout.fnmatch_lines(["@pytest.mark.converges: *", "@pytest.mark.speedup: *"])
     alpha = [
         "test_converges[alpha:plain:CPU:1:2:1-round1]",
         "test_throughput[alpha:plain:CPU:1:2:1]",
         "test_speedup[alpha:plain:CPU:1:2:1]",
     ]
-    assert listed(toy, "-k", "alpha and 1x2") == alpha
-    assert listed(toy, "-k", "alpha and not 1x1 and small and plain and cpu") == alpha
-    assert listed(toy, "-k", "acme or 1x4 or reference") == []
+    assert toy.collected("suites", "-k", "alpha and 1x2") == alpha
+    assert toy.collected("suites", "-k", "alpha and not 1x1 and small and plain and cpu") == alpha
+    assert toy.collected("suites", "-k", "acme or 1x4 or reference") == []
 
 
 @pytest.mark.parametrize(
@@ -104,7 +96,7 @@ def test_a_class_in_an_unknown_suite_has_no_cases_of_other_suites(toy: Toy) -> N
         [f"class TestMlp in {folder}/test_mlp.py: no suite contains this class; *; add --roots={toy.root}/proj"]
     )
     assert "alpha" not in result.stdout.str()
-    found = ids(toy.run(str(folder), f"--roots={toy.root}/proj", "--collect-only", "-q"))
+    found = toy.collected(str(folder), f"--roots={toy.root}/proj")
     assert found
     assert all("[mlp:plain:CPU:" in name for name in found)
 
@@ -112,7 +104,7 @@ def test_a_class_in_an_unknown_suite_has_no_cases_of_other_suites(toy: Toy) -> N
 def test_a_class_outside_suites_is_an_error_but_a_function_is_not(toy: Toy) -> None:
     place = toy.pytester.mkpydir("elsewhere")
     (place / "test_it.py").write_text("def test_it(case): pass\n")
-    assert len(ids(toy.run("elsewhere", "--collect-only", "-q"))) == 4
+    assert len(toy.collected("elsewhere")) == 4
     (place / "test_it.py").write_text(TEST.format(name="Mlp", kind="Training"))
     result = toy.run("elsewhere")
     assert result.ret == pytest.ExitCode.INTERRUPTED

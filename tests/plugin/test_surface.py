@@ -11,13 +11,8 @@ from .conftest import Toy
 pytestmark = pytest.mark.integration
 
 
-def names(result: pytest.RunResult) -> list[str]:
-    return [line.rsplit("::", 1)[1] for line in result.outlines if "::" in line]
-
-
 def test_a_case_becomes_its_tests_one_card_first(toy: Toy) -> None:
-    result = toy.run("suites/alpha", "--collect-only", "-q", "--repeat=2")
-    assert names(result) == [
+    assert toy.collected("suites/alpha", "--repeat=2") == [
         "test_converges[alpha:plain:CPU:1:1:2-round1]",
         "test_converges[alpha:plain:CPU:1:1:2-round2]",
         "test_throughput[alpha:plain:CPU:1:1:2]",
@@ -28,7 +23,7 @@ def test_a_case_becomes_its_tests_one_card_first(toy: Toy) -> None:
     ]
     one = "suites/beta/test_beta.py::TestBeta::test_converges[beta:plain:CPU:1:2:1-round1]"
     for number, arguments in ((5, ["suites/beta"]), (1, [one]), (5, ["suites", "--case=alpha:plain:CPU:1:4:3"])):
-        assert len(names(toy.run(*arguments, "--collect-only", "-q"))) == number
+        assert len(toy.collected(*arguments)) == number
 
 
 def test_outside_a_tree_with_suites_nothing_is_printed_or_imported(pytester: pytest.Pytester) -> None:
@@ -178,8 +173,7 @@ def test_strict_makes_unknown_models_of_a_test_conf_errors_and_each_is_collected
     result.assert_outcomes(failed=1, deselected=2)
     result.stdout.fnmatch_lines(["*--strict makes this skip an error: model 'llama3_8B': no such folder*"])
     # The folder of a model has no skips of other models.
-    result = toy.run("suites/waveglow", "--test-conf=test_conf.py", "--collect-only", "-q")
-    assert "llama3_8B" not in "".join(line for line in result.outlines if "::" in line)
+    assert "llama3_8B" not in "".join(toy.collected("suites/waveglow", "--test-conf=test_conf.py"))
     everything = toy.run("suites", "--test-conf=test_conf.py", "--collect-only", "-q")
     everything.stdout.fnmatch_lines(["*unsupported[[]llama3_8B:megatron:TG-V200:1:16:1[]]"])
 
