@@ -42,7 +42,6 @@ SlurmdTimeout={node_timeout}
 InactiveLimit=0
 KillWait={kill_wait}
 MinJobAge=300
-MaxJobCount={jobs}
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0
 GresTypes=gpu
 SlurmdParameters=config_overrides
@@ -62,7 +61,6 @@ class Slurm:
         self, lab: Lab, hosts: Sequence[LabHost], *, gpus: int = 8, node_timeout_s: int = 5, pyxis: bool = False
     ) -> None:
         self.hosts = list(hosts)
-        self.jobs = 10_000
         self._gpus = gpus
         self._pyxis = pyxis
         self._node_timeout_s = node_timeout_s  # many hosts on few cores answer slowly
@@ -81,7 +79,8 @@ class Slurm:
         until((self._here / "munge.socket").exists, "munged")
         for host in self.hosts:
             host.run(["mkdir", "-p", "/etc/slurm", "/var/spool/slurmctld", "/var/spool/slurmd"])
-        self.start_controller()
+        self._install(self.hosts[0])
+        self.hosts[0].run([path_of("slurmctld")])
         for host in self.hosts:
             self.start_node(host)
         self.wait_until_idle()
@@ -103,26 +102,10 @@ class Slurm:
             )
             text = CONF.format(
                 controller=head.name, address=head.address, folder=folder, name=name, kill_wait=KILL_WAIT_S,
-                node_timeout=self._node_timeout_s, jobs=self.jobs, nodes=nodes,
+                node_timeout=self._node_timeout_s, nodes=nodes,
             )  # fmt: skip
             (self._here / name).write_text(text)
             (self._here / f"{name}.plugins").write_text(f"required {folder}/pyxis.so\n" if self._pyxis else "")
-
-    def start_controller(self) -> None:
-        self._install(self.hosts[0])
-        self.hosts[0].run([path_of("slurmctld")])
-
-    def restart_controller(self, jobs: int = 10_000) -> None:
-        """Restart slurmctld, with room for this number of jobs; it keeps its jobs."""
-        self.jobs = jobs
-        self.write_conf()
-        pid = int((self.hosts[0].root / "run/slurmctld.pid").read_text())
-        self.hosts[0].run(["kill", str(pid)])
-        until(lambda: not any(one.pid == pid for one in self.hosts[0].processes()), "the end of slurmctld")
-        self.start_controller()
-        until(lambda: "UP" in self.command("scontrol", "ping", check=False), "slurmctld")
-        states = ("sinfo", "--noheader", "--format=%T")
-        until(lambda: "unk" not in self.command(*states) and "*" not in self.command(*states), "the nodes", 30)
 
     def start_node(self, host: LabHost) -> None:
         """Start a host's slurmd; a host that was off needs this again."""

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from pytest_flagperf.hosts import HostLost, silence
-from pytest_flagperf_slurm.config import SlurmConfig
 from pytest_flagperf_slurm.host import hosts_of
-from pytest_flagperf_slurm.jobs_and_nodes import SlurmError, read_job
-from pytest_flagperf_slurm.request import JobRequest, submit
+from pytest_flagperf_slurm.jobs_and_nodes import read_job
 from tests.helpers.waiting import until
 from tests.hosts.test_stream import DEAF, talk
 from tests.lab.lab import PYTHON, Lab
@@ -252,18 +250,6 @@ def test_a_case_uses_only_the_devices_of_its_job(toy: SlurmToy, slurm: Slurm) ->
     assert f"h1: devices: 2 available from job {number}, 4 needed" in output
     for job in (other, number):
         slurm.command("scancel", job)
-
-
-def test_a_full_queue_is_named(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
-    number = slurm.allocate("--nodes=1")
-    slurm.restart_controller(jobs=1)
-    try:
-        with pytest.raises(SlurmError, match="the queue accepts no further job now"):
-            submit(SlurmConfig(), JobRequest("flagperf-full", 1, 1, accelerators=False, exclusive=False), timeout_s=1)
-    finally:
-        slurm.restart_controller()
-        slurm.command("scancel", number)
 
 
 @pytest.mark.parametrize("nodes", [1, 2], ids=["own srun", "one srun"])

@@ -34,7 +34,7 @@ from pytest_flagperf_slurm.jobs_and_nodes import Job, Node, SlurmError, explain,
 from pytest_flagperf_slurm.request import JobRequest
 from tests.helpers.processes import kill
 from tests.helpers.rounds import Elsewhere, tiny_plan
-from tests.helpers.trees import tree
+from tests.helpers.trees import tree, write
 
 # As Slurm 22.05 prints them, shortened.
 JOB = (
@@ -298,6 +298,16 @@ def test_a_job_requests_what_its_case_needs_and_no_command_sees_another_job(monk
     assert not {"SLURM_NTASKS", "SRUN_CPUS_PER_TASK", "SBATCH_PARTITION"} & env.keys()
 
 
+def test_a_full_queue_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm 22.05 prints this again and again until there is room."""
+    full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
+    for name, command in (("sbatch", f"echo {full} >&2; exec sleep 60"), ("scancel", ":")):
+        write(tmp_path, name, f"#!/bin/sh\n{command}\n").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(SlurmError, match=r"sleeping and retrying; the queue accepts no further job now"):
+        request.submit(SlurmConfig(), JobRequest("full", 1, 1, accelerators=False, exclusive=False), timeout_s=1)
+
+
 SQUEUE = """#!/bin/sh
 echo "$@" >> asked
 case $(wc -l < asked) in
@@ -309,8 +319,7 @@ esac
 
 
 def test_a_job_does_not_end_while_other_nodes_work_or_slurm_does_not_answer(tmp_path: Path) -> None:
-    (tmp_path / "squeue").write_text(SQUEUE)
-    (tmp_path / "squeue").chmod(0o755)
+    write(tmp_path, "squeue", SQUEUE).chmod(0o755)
     hold = "import relay; relay.lock_file = lambda _: 'lock'; relay.hold(0.1)"
     env = {
         **os.environ,
@@ -356,8 +365,7 @@ for task in tasks:
 
 def test_one_srun_serves_all_nodes_and_others_those_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("srun", "scontrol"):
-        (tmp_path / name).write_text(f"#!{sys.executable}\n{SLURM}")
-        (tmp_path / name).chmod(0o755)
+        write(tmp_path, name, f"#!{sys.executable}\n{SLURM}").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     names = ("h1", "h2", "h3")
     state = slurm_host.JobState(Job("12", "RUNNING", nodes=names))
