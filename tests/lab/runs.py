@@ -74,8 +74,9 @@ class ClusterToy:
 
     # -- what came of it ---------------------------------------------------------------------------------------
 
-    def round_json(self, case: str = "*") -> Any:
-        (path,) = self.toy.runs[-1].glob(f"{case}/round1/round.json")
+    def round_json(self, case: str = "*", name: str = "round") -> Any:
+        """What a file of the first round says, such as its outcome.json."""
+        (path,) = self.toy.runs[-1].glob(f"{case}/round1/{name}.json")
         return json.loads(path.read_text())
 
     def trains(self, host: LabHost, event: str = "STEP_END") -> bool:

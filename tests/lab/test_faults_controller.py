@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from pytest_flagperf.hosts import silence
+from tests.helpers.trees import write
 from tests.helpers.waiting import until
 from tests.lab.runs import ClusterToy, assert_nothing_left, leftovers
 from tests.plugin.conftest import Going
@@ -109,9 +110,7 @@ def test_ctrl_c_while_waiting_for_devices(cluster: ClusterToy) -> None:
 
 def test_ctrl_c_while_an_image_is_built(cluster: ClusterToy) -> None:
     cluster.use_docker(nodes="2x1")
-    folder = cluster.root / "vendors/cpu/images/plain"
-    folder.mkdir(parents=True)
-    (folder / "Dockerfile").write_text("FROM flagperf-lab:python\nRUN echo begun; sleep 600\n")
+    write(cluster.root, "vendors/cpu/images/plain/Dockerfile", "FROM flagperf-lab:python\nRUN echo begun; sleep 600\n")
     settings = (cluster.root / "flagperf.toml").read_text()
     (cluster.root / "flagperf.toml").write_text(re.sub(r"(?m)^image.*\n", "", settings))
     going = cluster.start(*ONE)

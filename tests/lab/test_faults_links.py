@@ -91,11 +91,6 @@ def reported_once(text: str, sentence: str) -> str:
     return str(matches.pop())
 
 
-def fault_of(cluster: ClusterToy) -> dict[str, Any]:
-    fault: dict[str, Any] = cluster.round_json("alpha*")["fault"]
-    return fault
-
-
 def ranks(host: LabHost) -> list[str]:
     return [one.cmdline for one in host.processes() if "run_pretraining.py" in one.cmdline]
 
@@ -125,7 +120,7 @@ def test_a_host_that_stays_away_is_named_when_its_lease_is_over(cluster: Cluster
     else:
         two.link(up=False)
     assert going.wait() == 1, going.text
-    fault = fault_of(cluster)
+    fault = cluster.round_json("alpha*")["fault"]
     assert (fault["kind"], fault["host"]) == ("lost", "h2")
     assert fault["sentence"].startswith("h2 is lost and did not come back: h2: "), fault
     assert f"round 1: {fault['sentence']}" in going.text
@@ -161,7 +156,7 @@ def test_a_host_that_was_restarted_is_named(cluster: ClusterToy) -> None:
         r"round 1: the agent on h2 is gone: .*; after the host came back: the agent is not running: the host was",
     )
     reported_once(going.text, "the logs of h2 are gone: h2: no files in .*: the host was restarted, or .*")
-    assert fault_of(cluster)["kind"] == "agent"
+    assert cluster.round_json("alpha*")["fault"]["kind"] == "agent"
     assert_nothing_left(cluster.hosts)
 
 

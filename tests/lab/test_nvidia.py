@@ -1,7 +1,6 @@
 """The vendor nvidia on a host with eight devices: its monitors, old drivers, and devices that others use."""
 
 import csv
-import json
 
 import pytest
 
@@ -31,7 +30,7 @@ def test_eight_devices_are_sampled_and_a_wrong_counter_is_named(gpus: ClusterToy
     counter.set(energy_uj=counter.get("energy_uj") + 5_000_000_000)
     assert going.wait() == 1, going.text
     (round_dir,) = gpus.toy.runs[-1].glob("*/round1")
-    outcome = Outcome.from_json(json.loads((round_dir / "outcome.json").read_text()))
+    outcome = Outcome.from_json(gpus.round_json(name="outcome"))
 
     # The counter that jumped, and nothing else, contradicts the rest.
     (failure,) = outcome.failures
@@ -78,8 +77,8 @@ def test_a_device_with_a_foreign_process_is_not_used(gpus: ClusterToy, foreign_p
     code, output = gpus.run("-k", "converges")
     assert code == 0, output
     assert f"warning: h1: foreign processes: device 0 is in use by sleep (pid {foreign_pid} of root, 700 MiB)" in output
-    (plan,) = gpus.toy.runs[-1].glob("*/round1/plan.json")
-    assert [(host["name"], host["devices"]) for host in json.loads(plan.read_text())["hosts"]] == [("h1", [1, 2])]
+    plan = gpus.round_json(name="plan")
+    assert [(host["name"], host["devices"]) for host in plan["hosts"]] == [("h1", [1, 2])]
     assert foreign_pid in [one.pid for one in host.processes()]
 
 
@@ -103,8 +102,7 @@ def test_ranks_in_a_container_are_not_foreign_processes_but_others_are(gpus: Clu
     host.nvml[1].processes((second, GIB), (foreign_pid, GIB))
     host.nvml[5].processes((foreign_pid, GIB))  # the control: not a device of the round
     assert going.wait(120) == 0, going.text
-    (path,) = gpus.toy.runs[-1].glob("*/round1/outcome.json")
-    outcome = Outcome.from_json(json.loads(path.read_text()))
+    outcome = Outcome.from_json(gpus.round_json(name="outcome"))
     (warning,) = outcome.validity_warnings
     assert warning.sentence == f"h1: device 1 was also in use by sleep of root (pid {foreign_pid})"
     assert (outcome.machine["driver"], outcome.machine["interconnect"]) == ("550.54.15", "PCIe 4 x16")

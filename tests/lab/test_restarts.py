@@ -1,7 +1,5 @@
 """A training of --restarts on lab hosts: a lost host is given up, and a needed one is awaited."""
 
-import json
-
 from tests.helpers.waiting import until
 from tests.lab.runs import ClusterToy, assert_nothing_left
 from tests.lab.test_faults_containers import kill_agent
@@ -49,8 +47,7 @@ def test_a_needed_host_is_awaited_and_then_the_training_goes_on_without_it(clust
     reported_once(going.text, "h2 is used again: it passes the preflight")
     reported_once(going.text, r"waits for hosts, at most \d s: needs 2 hosts, 1 available: h1; h2 is left out: h2 .*")
     reported_once(going.text, "asks for 1 of 2 hosts: .*")
-    (path,) = cluster.toy.runs[-1].glob("alpha*/round1/outcome.json")
-    outcome = json.loads(path.read_text())
+    outcome = cluster.round_json(name="outcome")
     assert (outcome["nnodes"], outcome["hosts"]) == (1, ["h1"])
     assert [(start["kind"], start["host"]) for start in outcome["starts"]] == [
         ("agent", "h2"), ("lost", "h2"), ("", None),
@@ -58,7 +55,7 @@ def test_a_needed_host_is_awaited_and_then_the_training_goes_on_without_it(clust
     steps = {step["step"]: step["samples"] for step in outcome["steps"]}
     assert steps == {step: step * steps[1] for step in range(1, 33)}, "as many samples in a step"
     assert "on 1 host instead of 2, with other random numbers (dropout)" in " ".join(outcome["warnings"])
-    assert json.loads(path.with_name("case.json").read_text())["config"]["gradient_accumulation_steps"] == 2
+    assert cluster.round_json(name="case")["config"]["gradient_accumulation_steps"] == 2
     two.thaw()
     until(lambda: not ranks(two), "the end of the ranks, which their agent has to see to")
     assert_nothing_left([one])

@@ -5,13 +5,11 @@ goes all the way of a real Slurm's options (pyxis_double.c).
 """
 
 import io
-import json
 import shutil
 import signal
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -52,17 +50,12 @@ def options(lab: Lab) -> list[str]:
     return [" ".join(lab.container_options(PYTHON))]
 
 
-def interpreter_of(toy: ClusterToy) -> Any:
-    (plan,) = toy.toy.runs[-1].glob("*/round1/plan.json")
-    return json.loads(plan.read_text())["interpreter"]
-
-
 @pytest.mark.usefixtures("image")
 def test_apptainer_on_two_hosts(cluster: ClusterToy, lab: Lab) -> None:
     install(cluster.hosts)
     cluster.settings(nodes="2x2", runtime="apptainer", image=IMAGE, container_opt=options(lab))
     cluster.passed()
-    assert interpreter_of(cluster)["image"] == IMAGE
+    assert cluster.round_json(name="plan")["interpreter"]["image"] == IMAGE
     log = next(cluster.toy.runs[-1].glob("*/round1/h2_noderank1/rank2.out.log")).read_text()
     assert "FINISHED" in log
     output = cluster.failed("--set=fault=import")
@@ -93,7 +86,7 @@ def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.M
 def test_containers_in_jobs(toy: SlurmToy, slurm: Slurm, runtime: str) -> None:
     toy.settings(runtime=runtime, nodes="2x2")
     toy.passed()
-    assert interpreter_of(toy)["label"] == f"{runtime}: {IMAGE}"
+    assert toy.round_json(name="plan")["interpreter"]["label"] == f"{runtime}: {IMAGE}"
     assert slurm.queue == []
 
 

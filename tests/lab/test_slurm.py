@@ -1,6 +1,5 @@
 """Runs on a real Slurm: inside a job, with a job for each case, and every fault that can be provoked."""
 
-import json
 import re
 import signal
 from collections.abc import Iterator
@@ -166,7 +165,7 @@ def test_a_training_goes_on_in_its_job_on_a_spare_node(toy: SlurmToy, slurm: Slu
     assert going.wait() == 0, going.text
     assert f"job {job} on h1, h2, h3 lost a node: h2 is " in going.text
     assert going.text.count("has job") == 1, "no second one"
-    outcome = json.loads(next(toy.toy.runs[-1].glob("*/round1/outcome.json")).read_text())
+    outcome = toy.round_json(name="outcome")
     assert outcome["hosts"] == ["h1", "h3"]
     assert [(start["kind"], start["host"]) for start in outcome["starts"]] == [("lost", "h2"), ("", None)]
     # The logs and the temporary files of the lost node wait there for a week.
@@ -243,8 +242,7 @@ def test_a_case_uses_only_the_devices_of_its_job(toy: SlurmToy, slurm: Slurm) ->
     number = slurm.allocate("--nodes=1", "--nodelist=h1", "--gres=gpu:2")
     code, output = toy.run("-k", "converges", env={"SLURM_JOB_ID": number})
     assert code == 0, output
-    (stored,) = toy.toy.runs[-1].glob("*/round1/plan.json")
-    assert json.loads(stored.read_text())["hosts"][0]["devices"] == [3, 4]
+    assert toy.round_json(name="plan")["hosts"][0]["devices"] == [3, 4]
     code, output = toy.run("-k", "converges", "--nodes=1x4", env={"SLURM_JOB_ID": number})
     assert code == 4
     assert f"h1: devices: 2 available from job {number}, 4 needed" in output

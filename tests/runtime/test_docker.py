@@ -443,8 +443,7 @@ def test_containers_of_dead_checks_and_rounds_are_removed(
     there: LabHost, far: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("dead", "alive"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "agent.lock").touch()
+        write(tmp_path, f"{name}/agent.lock", "")
     labels = [f"flagperf.log_dir={tmp_path / name}" for name in ("dead", "removed", "alive")]
     for label in (f"{orphans.LOOK_LABEL}=1", *labels):
         there.run(["docker", "run", "--detach", "--network=host", f"--label={label}", BASE, "sleep", "60"])

@@ -269,8 +269,7 @@ def test_the_hosts_python_is_used_if_it_works_and_has_the_required_packages(tmp_
     ]  # fmt: skip
     message = f"{sys.executable} has pytest {pytest.__version__}; the suites require pytest==1.0"
     assert found.warnings()[0] == message
-    broken = tmp_path / "python"
-    broken.write_text("#!/bin/sh\necho it is broken >&2; exit 3\n")
+    broken = write(tmp_path, "python", "#!/bin/sh\necho it is broken >&2; exit 3\n")
     broken.chmod(0o755)
     with pytest.raises(RuntimeSetupError, match=f"here: {broken} does not work: it is broken"):
         host(HOST, RuntimeRequest("frame", python=str(broken)), quiet)
@@ -527,8 +526,7 @@ def test_a_password_in_an_address_is_not_shown(required: RuntimeRequest, monkeyp
 
 
 def test_a_build_stops_when_its_controller_is_gone(required: RuntimeRequest, tmp_path: Path) -> None:
-    uv = tmp_path / "uv"
-    uv.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
+    uv = write(tmp_path, "uv", f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 1000\n")
     uv.chmod(0o755)
     request = {"op": "build", "framework": "frame", "requirements": ["frame"], "uv": str(uv), "timeout_s": 60}
     channel = open_module(HOST, CODE, "flagperf_driver.node.environments.build")

@@ -21,6 +21,7 @@ from pytest_flagperf_modelarts.job import conversation, orders
 from pytest_flagperf_modelarts.job.instance import InstanceError, this_instance
 from pytest_flagperf_modelarts.obs_path import ObsFolder
 from pytest_flagperf_modelarts.package import code_files, packages_of
+from tests.helpers.trees import write
 
 CONFIG = ModelArtsConfig(code=ObsFolder("bench", "code/"), output=ObsFolder("bench", "out/"))
 
@@ -93,20 +94,18 @@ def test_the_instance_is_found_by_the_variables_of_either_interface(tmp_path: Pa
 
 def test_the_script_installs_packages_and_exports_variables(tmp_path: Path) -> None:
     packages, tools, code = tmp_path / "packages", tmp_path / "tools", tmp_path / "code"
-    for folder in (packages, tools, code):
-        folder.mkdir()
     for name in ("a-1.0-py3-none-any.whl", "my toolkit_linux-aarch64.run", "README.txt"):
-        (packages / name).write_text("")
+        write(packages, name, "")
     conf = replace(CONFIG, packages=str(packages), glog_level=3, device_log_level=1, environment={"TEXT": "a 'b' $c"})
     files = code_files(conf, pack({}))
     assert {"run/a-1.0-py3-none-any.whl", "run/my toolkit_linux-aarch64.run", "boot.py", "code.tar.gz"} < files.keys()
     assert "run/README.txt" not in files
     script = files["ma-pre-start.sh"]
     assert isinstance(script, bytes)
-    (code / "ma-pre-start.sh").write_bytes(script)
+    write(code, "ma-pre-start.sh", script.decode())
     for tool in ("pip", "sudo"):
-        (tools / tool).write_text(f'#!/bin/sh\necho {tool} "$@" >> {tmp_path}/calls\n[ ! -e {tmp_path}/fail-{tool} ]\n')
-        (tools / tool).chmod(0o755)
+        text = f'#!/bin/sh\necho {tool} "$@" >> {tmp_path}/calls\n[ ! -e {tmp_path}/fail-{tool} ]\n'
+        write(tools, tool, text).chmod(0o755)
     shell = f". {code}/ma-pre-start.sh; echo $GLOG_v $ASCEND_GLOBAL_LOG_LEVEL $ASCEND_GLOBAL_EVENT_ENABLE $TEXT"
 
     def run() -> subprocess.CompletedProcess[str]:

@@ -47,6 +47,7 @@ from pytest_flagperf.hosts.ssh import ssh_hosts
 from pytest_flagperf.progress import subscribed
 from pytest_flagperf.runtime import EngineRequirements
 from tests.helpers.rounds import Elsewhere
+from tests.helpers.trees import write
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab
@@ -93,8 +94,7 @@ def test_a_missing_and_a_broken_python_are_named_and_other_hosts_checked(tmp_pat
     assert fault.remedy.startswith("Python >= 3.8 is required")
     assert of(findings, "network") == [(OK, "reaches 1 other")] * 2
     broken = Elsewhere("broken")
-    script = tmp_path / "python"
-    script.write_text("#!/bin/sh\necho out of order >&2\nexit 3\n")
+    script = write(tmp_path, "python", "#!/bin/sh\necho out of order >&2\nexit 3\n")
     script.chmod(0o755)
     broken.python = str(script)
     (fault,) = [one for one in inspect([broken], REQUIREMENTS) if one.fatal]
@@ -102,9 +102,7 @@ def test_a_missing_and_a_broken_python_are_named_and_other_hosts_checked(tmp_pat
 
 
 def test_data_missing_on_one_host_are_reported_for_that_host_only(tmp_path: Path) -> None:
-    (tmp_path / "cases").mkdir()
-    (tmp_path / "cases" / "train").write_bytes(b"12345")
-    folder = f"{tmp_path}/cases"
+    folder = str(write(tmp_path, "cases/train", "12345").parent)
 
     def needing(*items: DataItem) -> HostRequirements:
         return replace(REQUIREMENTS, data=(Data(folder, items),))
