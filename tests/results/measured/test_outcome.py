@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver import perflog
+from flagperf_driver import events, perflog
 from flagperf_driver.logged_step import CHARTED, STEP_FIGURES
 from flagperf_driver.node.logs import ranklog
+from flagperf_driver.node.logs.ranges import LOGGED
 from flagperf_driver.node.logs.ranklog import CURVE_POINTS, Curve, read_rank
 from flagperf_driver.target import Target
 from pytest_flagperf.results.figures.kinds import FIGURES
@@ -330,6 +331,9 @@ def test_the_figures_of_the_last_step_are_in_the_tables_and_on_the_page(tmp_path
         assert metric.how == STEP_FIGURES[name].how
         assert columns.row("run", outcome)[name] == metric.value
         assert escape(FIGURES[name].meaning) in text
+    assert all(one.chart in text for one in CHARTED.values())
+    known = LOGGED[events.STEP_END].keys() & LOGGED[events.FINISHED].keys() & dict(columns.LATER).keys()
+    assert STEP_FIGURES.keys() <= known, "also those that are declared later have a range and a column"
 
 
 @pytest.mark.parametrize("name", CHARTED)
