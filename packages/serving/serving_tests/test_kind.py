@@ -35,8 +35,7 @@ from pytest_flagperf_page import chart_html
 from pytest_flagperf_page.trend import trends_of
 from pytest_flagperf_serving.memory import request_bytes, weight_bytes, with_memory
 from pytest_flagperf_serving.tables import mark
-from serving_tests.conftest import REPO, program
-from serving_tests.outcomes import outcome_of
+from serving_tests.conftest import REPO, outcome_of, program
 from tests.helpers.trees import write
 
 CATALOG = Catalog.scan([REPO])

@@ -29,7 +29,7 @@ from pytest_flagperf_serving import requests
 from pytest_flagperf_serving.derived import derived
 from pytest_flagperf_serving.verdicts import accurate, served
 from serving_tests import formula
-from serving_tests.outcomes import outcome_of
+from serving_tests.conftest import outcome_of
 from serving_tests.test_client import SlowClient
 
 pytestmark = pytest.mark.integration

@@ -15,8 +15,7 @@ from common.serving.process import ServerError, ServerProcess
 from common.serving.standing import StandingServer, served_name
 
 from serving_tests import formula
-from serving_tests.conftest import REPO
-from serving_tests.outcomes import outcome_of
+from serving_tests.conftest import REPO, outcome_of
 from serving_tests.test_client import raw_server
 from serving_tests.test_measurement import failed, points_of
 from tests.helpers.processes import running
