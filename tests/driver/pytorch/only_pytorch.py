@@ -84,23 +84,20 @@ def copied_aside() -> list[Any]:
 
 
 def switches() -> dict[str, list[Any]]:
-    """Return the switches that each vendor's ``device.py`` sets for bf16 and for fp32."""
-    cpu, vendors = torch.device("cpu"), Path(hooks.__file__).parents[2] / "vendors"
-    npu, mlu, cnnl, mudnn = (SimpleNamespace(conv=SimpleNamespace(), matmul=SimpleNamespace()) for _ in range(4))
-    npu.amp = SimpleNamespace(GradScaler=lambda: "torch_npu's")
-    found: dict[str, list[Any]] = {"ascend": [], "cambricon": [], "mthreads": []}
+    """Return the switches that the vendors' ``device.py`` set for bf16 and for fp32."""
+    cpu, vendors, found = torch.device("cpu"), Path(hooks.__file__).parents[2] / "vendors", {}
+    npu, mlu, cnnl, mudnn = (mock.Mock() for _ in range(4))
     with (
         mock.patch.object(torch, "npu", npu, create=True),
         mock.patch.multiple(torch.backends, create=True, mlu=mlu, cnnl=cnnl, mudnn=mudnn),
     ):
         for precision in ("bf16", "fp32"):
-            for vendor in found:
+            for vendor in ("ascend", "cambricon", "mthreads"):
                 hooks.load_hooks(vendors / vendor / "device.py").settings(cpu, config(precision=precision))
-            found["ascend"].append([npu.conv.allow_hf32, npu.matmul.allow_hf32])
-            found["cambricon"].append([cnnl.allow_tf32, mlu.matmul.allow_tf32])
-            found["mthreads"].append([mudnn.allow_tf32])
-        scaler = hooks.load_hooks(vendors / "ascend" / "device.py").grad_scaler(cpu)
-    return {**found, "scaler": [scaler]}
+            found[precision] = [npu.conv.allow_hf32, npu.matmul.allow_hf32]
+            found[precision] += [cnnl.allow_tf32, mlu.matmul.allow_tf32, mudnn.allow_tf32]
+        assert hooks.load_hooks(vendors / "ascend" / "device.py").grad_scaler(cpu) is npu.amp.GradScaler()
+    return found
 
 
 def error_of(action: Callable[[], Any]) -> str:

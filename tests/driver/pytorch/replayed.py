@@ -96,20 +96,16 @@ def steps(place: Path, flip_on: int | None) -> Any:
         data = toy_pytorch.as_tensors(toy_data.train_data(ctx))
         changed = data._changed
 
-        def read(batch: dict[str, Any]) -> dict[str, Any]:
+        def read(batch: dict[str, Any]) -> Any:
             if ctx.progress.step + 1 in (FIRST, LAST) and not ctx.rank:
                 (place / layout.SAVE_STATE).write_text(json.dumps({"keep": []}))
             if ctx.progress.step + 1 == (FIRST + LAST) // 2 and ctx.rank == flip_on:
-                damage()
-            read_batch: dict[str, Any] = changed(batch)
-            return read_batch
+                weights = models[0].get_parameter("last.weight").detach()
+                weights.view(-1)[:1].view(torch.int32).bitwise_xor_(1 << 20)
+            return changed(batch)
 
         data._changed = read
         return data
-
-    def damage() -> None:
-        bits = models[0].get_parameter("last.weight").detach().view(-1)[:1].view(torch.int32)
-        bits ^= 1 << 20
 
     def create_model(ctx: Any) -> Any:
         models.append(toy_pytorch.STEPS.create_model(ctx))
