@@ -178,13 +178,11 @@ def test_a_package_of_another_version_is_reported_once(
         look=lambda *_: site, prepare=lambda *_: site, is_unchanged=lambda *_: True,
     )  # fmt: skip
     monkeypatch.setattr(environments_module, "runtimes", lambda: {"host": fake})
-    host, expected = (
-        LocalHost(),
-        [
-            "warning: /site/python has frame 2; the suites require frame==1",
-            "warning: /site/python has grid 3; the suites require grid<3",
-        ],
-    )
+    host = LocalHost()
+    expected = [
+        "warning: /site/python has frame 2; the suites require frame==1",
+        "warning: /site/python has grid 3; the suites require grid<3",
+    ]
     for first in (True, False):
         environments = Environments(read_settings({}, tmp_path), tree(tmp_path))
         assert not first or environments.warnings(plans, [host]) == expected

@@ -54,7 +54,6 @@ def test_a_rank_arrives_with_its_hosts_variables_its_devices_and_its_cores() -> 
 @pytest.mark.parametrize(
     ("cores", "nproc", "bound", "threads"),
     [
-        (64, 8, [], 8),
         (63, 8, [], 7),
         (2, 8, [], 1),
         (64, 1, [range(32)], 32),  # one rank on one of two NUMA nodes

@@ -16,7 +16,6 @@ from .conftest import Toy
 pytestmark = pytest.mark.slow
 REPO = Path(__file__).resolve().parents[2]
 PACKAGES = ("pytest", "_pytest", "py", "pluggy", "packaging", "iniconfig", "pygments", "orjson", "psutil")
-WORKERS = ("xdist", "execnet")
 
 
 class Bare:
@@ -69,7 +68,9 @@ def test_a_suite_trains_with_the_packages_of_the_selected_runtime(bare: Bare) ->
 
 @pytest.mark.parametrize("given", [("-n", "1"), ("-p", "pytest_flagperf.plugin"), ("--import-mode=importlib",)])
 def test_the_plugin_is_loaded_once_however_pytest_is_started(bare: Bare, given: tuple[str, ...]) -> None:
-    code, output = bare.run("-k", "converges and 1x1", "--runtime=host", *given, packages=(*PACKAGES, *WORKERS))
+    code, output = bare.run(
+        "-k", "converges and 1x1", "--runtime=host", *given, packages=(*PACKAGES, "xdist", "execnet")
+    )
     assert code == 0, output
     assert "1 of 1 case passed" in output
 
@@ -82,10 +83,7 @@ def test_missing_packages_are_named_before_anything_runs(bare: Bare) -> None:
 
 
 def test_an_old_python_and_an_old_pytest_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_selection() -> None:
-        """The function of Python 3.9, which takes no arguments."""
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", without_selection)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda: None)  # that of Python 3.9 takes no arguments
     monkeypatch.setattr(sys, "version_info", (3, 9, 18))
     monkeypatch.delattr(pytest, "version_tuple")  # pytest 6.2
     with pytest.raises(SystemExit, match=r"^pytest-flagperf needs Python >= 3\.11, pytest >= 9; got "):

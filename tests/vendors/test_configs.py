@@ -99,11 +99,6 @@ EARLY = 0.1
 AS_ON_A100 = [(chip, shape) for chip in ("H100", "H200") for shape in ("1x1", "1x8", "2x8")]
 
 
-@pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
-    return published.catalog(tmp_path_factory.mktemp("published"))
-
-
 def per_step(plan: Plan) -> int:
     """Return the number of items, as FlagPerf counts them, in a step of all cards."""
     config = plan.config
@@ -124,8 +119,8 @@ def ends_after(plan: Plan, *, limited: bool = True) -> int:
     return int(min(filter(None, limits)))
 
 
-def test_a_training_ends_after_as_many_samples_as_flagperfs_and_hopper_after_no_more(theirs: Catalog) -> None:
-    compared = []
+def test_a_training_ends_after_as_many_samples_as_flagperfs_and_hopper_after_no_more(tmp_path: Path) -> None:
+    theirs, compared = published.catalog(tmp_path), []
     for vendor, one in published.cases(theirs):
         if CATALOG.unsupported(
             CATALOG.suite(one.model, one.framework), CATALOG.vendor(vendor), one.hardware, one.shape, "reference"
