@@ -73,11 +73,6 @@ class Engine:
             return b"200" in line.recv(64)
         return False
 
-    def build(self, dockerfile: str, tag: str) -> str:
-        argv = ["docker", "build", "--network=host", "--tag", tag, "-"]
-        self.host.run(argv, input=dockerfile, env={"DOCKER_BUILDKIT": "0"})  # the other builder is a plugin
-        return tag
-
     def _processes(self) -> list[str]:
         return [str(one.pid) for one in self.host.processes() if one.cmdline.split(" ")[0].endswith("dockerd")]
 

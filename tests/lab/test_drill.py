@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +16,6 @@ BRIEF = """
 from pytest_flagperf.engines.agents import drill
 drill.HOST_AWAY_S, drill.LINK_CUT_S = 4.0, 4.0
 """
-
-
-def read(path: Path) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(path.read_text())
-    return body
 
 
 def logged(start: Path, event: str) -> list[Record]:
@@ -41,8 +35,8 @@ def test_three_faults_strike_and_their_costs_are_those_of_the_logs(cluster: Clus
     assert code == 0, text
     (case,) = cluster.toy.runs[-1].glob("alpha*")
     starts = [case / name for name in ("failed1-round1", "failed2-round1", "round1")]
-    struck = [one for start in starts for one in read(start / "round.json")["drill"]]
-    outcome = read(case / "round1" / "outcome.json")
+    struck = [one for start in starts for one in json.loads((start / "round.json").read_text())["drill"]]
+    outcome = cluster.round_json(name="outcome")
     assert [fault["kind"] for fault in struck] == ["rank", "host", "link"]
     assert [start["kind"] for start in outcome["starts"]] == ["crash", "agent", ""]
     for fault, cost, before, after in zip(struck, outcome["struck"], starts, [*starts[1:], None], strict=True):
@@ -51,7 +45,8 @@ def test_three_faults_strike_and_their_costs_are_those_of_the_logs(cluster: Clus
         if after is None:
             assert (cost["started_s"], cost["trains_s"], cost["steps_repeated"]) == (None, None, 0)
             continue
-        begun_ms, first = read(after / "round.json")["started_ms"], logged(after, events.STEP_BEGIN)[0]
+        begun_ms = json.loads((after / "round.json").read_text())["started_ms"]
+        first = logged(after, events.STEP_BEGIN)[0]
         last = logged(before, events.STEP_END)[-1]
         assert cost["started_s"] == pytest.approx((begun_ms - fault["struck_ms"]) / 1000, abs=0.001)
         assert cost["trains_s"] == pytest.approx((first.time_ms - fault["struck_ms"]) / 1000, abs=0.1)

@@ -51,7 +51,7 @@ def test_two_labs_stand_beside_each_other_and_one_goes_alone(lab: Lab) -> None:
     mine, _ = lab.hosts(2)
     with Lab() as other:
         theirs, _ = other.hosts(2)
-        assert other.subnet != lab.subnet
+        assert other.place.subnet != lab.place.subnet
         assert [host.run(["ssh", "h2", "hostname"]).stdout for host in (theirs, mine)] == ["h2\n"] * 2
         assert traces(other.place) != []
     until(lambda: not left(other.place), "the end of the other lab")

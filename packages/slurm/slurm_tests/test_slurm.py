@@ -155,10 +155,8 @@ def test_a_job_that_replaces_another_is_awaited_for_a_limited_time(monkeypatch: 
 
 
 def test_a_lost_spare_does_not_hide_the_fault_of_a_round() -> None:
-    loss, fault = (
-        LostHosts("job 12 lost a node: h3 is DOWN", hosts=("h3",)),
-        RoundFault("crash", "h1", 0, "rank 0 failed"),
-    )
+    loss = LostHosts("job 12 lost a node: h3 is DOWN", hosts=("h3",))
+    fault = RoundFault("crash", "h1", 0, "rank 0 failed")
     engine: Any = SimpleNamespace(_allocation=SimpleNamespace(explain=lambda: loss))
     explained = AgentsEngine._explained(engine, fault, ["h1", "h2"])
     assert explained == replace(fault, sentence="rank 0 failed (job 12 lost a node: h3 is DOWN)")
