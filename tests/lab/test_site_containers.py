@@ -46,14 +46,11 @@ def install(hosts: list[LabHost]) -> None:
             program.chmod(0o755)
 
 
-def options(lab: Lab) -> list[str]:
-    return [" ".join(lab.container_options(PYTHON))]
-
-
 @pytest.mark.usefixtures("image")
 def test_apptainer_on_two_hosts(cluster: ClusterToy, lab: Lab) -> None:
     install(cluster.hosts)
-    cluster.settings(nodes="2x2", runtime="apptainer", image=IMAGE, container_opt=options(lab))
+    options = [" ".join(lab.container_options(PYTHON))]
+    cluster.settings(nodes="2x2", runtime="apptainer", image=IMAGE, container_opt=options)
     cluster.passed()
     assert cluster.round_json(name="plan")["interpreter"]["image"] == IMAGE
     log = next(cluster.toy.runs[-1].glob("*/round1/h2_noderank1/rank2.out.log")).read_text()
@@ -77,7 +74,7 @@ def slurm(lab: Lab, image: Path, request: pytest.FixtureRequest) -> Iterator[Slu
 
 @pytest.fixture
 def toy(slurm: Slurm, lab: Lab, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmToy]:
-    always = {"image": IMAGE, "container_opt": options(lab), "runtime": "pyxis"}
+    always = {"image": IMAGE, "container_opt": [" ".join(lab.container_options(PYTHON))], "runtime": "pyxis"}
     with slurm_toy(slurm, lab, pytester, monkeypatch, **always) as made:
         yield made
 

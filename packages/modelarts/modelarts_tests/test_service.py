@@ -37,7 +37,6 @@ def cloud(modelarts: service.ModelArts) -> Cloud:
 
 
 ANSWERS: list[tuple[int, bytes, type[HostError], str]] = [
-    (200, b"", HostError, "expected a JSON object: is the endpoint right?"),
     (200, b"<html>login</html>", HostError, "expected a JSON object: is the endpoint right?"),
     (200, b"{}", InvalidReply, "answer.metadata is missing"),
     (200, b'{"metadata": {"id": "x", "name": "x"}, "status": {"phase": 7}}', InvalidReply, "expected a string"),
