@@ -221,6 +221,7 @@ def sharded(scenarios: Any) -> dict[str, Any]:
         "ddp": train(**how),
         "fsdp": train(**fsdp, eval_shares="one"),
         "fsdp_accumulated": train(**{**fsdp, "gradient_accumulation_steps": 2, "train_batch_size": 8}),
+        "fsdp_resumed": scenarios.resumed(parallel="fsdp", blocks=2, norm=False),
         "flipped": {
             f"{parallel} {rank}": flipped(scenarios, rank, **{**how, "parallel": parallel})
             for parallel, rank in (("fsdp", 1), ("fsdp", None), ("ddp", 1))

@@ -21,6 +21,10 @@ def test_two_ranks_train_like_one_sharded_or_not(pair: list[RankResults]) -> Non
         assert rank["fsdp"].finished["final_metrics"] == plain.finished["final_metrics"]
         assert distance(rank["ddp_lamb"].weights, rank["fsdp_lamb"].weights) < 1e-5
         assert distance(plain.weights, rank["ddp_lamb"].weights) > 1e-2, "the control"
+        # Bit for bit, as docs/days.md says; no other test continues shards on as many ranks.
+        whole, second = (rank.within("fsdp_resumed", name) for name in ("whole", "second"))
+        assert second.losses == {step: loss for step, loss in whole.losses.items() if step > 5}
+        assert second.weights == whole.weights
     assert pair[0].value("no_syncs") == 6, "of eight micro-steps; the last one of a step synchronizes"
 
 
