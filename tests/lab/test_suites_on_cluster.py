@@ -1,4 +1,4 @@
-"""The shipped suites on hosts of the lab: two of them train one model in a job of Slurm and over SSH."""
+"""The shipped suites on hosts of the lab: two of them train one model over SSH, in containers and in environments."""
 
 import json
 import os
@@ -45,6 +45,18 @@ def bench(torch_python: str, lab: Lab, repo: Path, tmp_path: Path) -> Bench:
     return Bench(tmp_path, lab, lab.hosts(2, fresh=True))
 
 
+def test_containers_on_two_hosts_train_resnet50(bench: Bench, torch_python: str) -> None:
+    for host in bench.hosts:
+        host.docker()
+        bench.lab.image(host, Path(torch_python).parent)
+    options = [" ".join(bench.lab.container_options(torch_python))]
+    run = bench.run(
+        "-kresnet50:pytorch and converges", runtime="docker", image="flagperf-lab:python", container_opt=options
+    )
+    assert_both_took_part(run, "docker")
+    assert_nothing_left(bench.hosts)
+
+
 def test_a_slurm_job_of_two_nodes_trains_resnet50(
     bench: Bench, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,10 +76,15 @@ def test_a_slurm_job_of_two_nodes_trains_resnet50(
         slurm.command("scancel", number)
         slurm.wait_until_idle()
         assert_nothing_left(bench.hosts)
+    assert_both_took_part(run, "venv")
+
+
+def assert_both_took_part(run: Path, runtime: str) -> None:
+    """In what was measured, and on the page."""
     (results,) = json.loads((run / "results.json").read_text())["cases"]
     assert (results["case"], results["converged"]) == ("resnet50:pytorch:CPU:2:1:1", 1)
     environment = results["outcomes"][0]["environment"]
-    assert (environment["hosts"], environment["runtime"], environment["world size"]) == ("h1, h2", "venv", "2")
+    assert (environment["hosts"], environment["runtime"], environment["world size"]) == ("h1, h2", runtime, "2")
     page = (run / "report.html").read_text()
     for rank, host in enumerate(("h1", "h2")):
         (folder,) = run.glob(f"*/round1/{host}_noderank{rank}")
