@@ -6,13 +6,14 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from pytest_flagperf.catalog import Catalog
+from pytest_flagperf.stored import layout
 from tests.helpers.trees import write, write_suite
 
 REPO = Path(__file__).resolve().parents[2]
@@ -171,11 +172,12 @@ def test_an_upward_import_is_detected(
 
 
 PACKAGES = "pytest_flagperf", "flagperf_driver"
+OF_DEVELOPERS = "benchmarks", "docsite", "tools"
 
 
-def import_graph(*, top_level_only: bool) -> dict[str, set[str]]:
+def import_graph(*, top_level_only: bool, packages: Sequence[str] = PACKAGES) -> dict[str, set[str]]:
     """The modules of the packages that each of them imports."""
-    paths = (path for package in PACKAGES for path in modules(package))
+    paths = (path for package in packages for path in modules(package))
     files = {".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     graph = {}
     for module, path in files.items():
@@ -186,23 +188,27 @@ def import_graph(*, top_level_only: bool) -> dict[str, set[str]]:
     return graph
 
 
-def of_folders(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """The folders whose modules import from each folder; a folder and those in it are one."""
-    folders: dict[str, set[str]] = {}
+def of_groups(graph: dict[str, set[str]], group_of: Callable[[str], str]) -> dict[str, set[str]]:
+    """The groups whose modules import from each group; a group and those in it are one."""
+    groups: dict[str, set[str]] = {}
     for module, imported in graph.items():
-        own = folder_of(module)
-        folders.setdefault(own, set()).update(
+        own = group_of(module)
+        groups.setdefault(own, set()).update(
             other
-            for other in map(folder_of, imported)
+            for other in map(group_of, imported)
             if not f"{other}.".startswith(f"{own}.") and not f"{own}.".startswith(f"{other}.")
         )
-    return folders
+    return groups
 
 
 def folder_of(module: str) -> str:
     """The folder of a module; a module beside the folders of a package counts as one."""
     path = REPO.joinpath(*module.split("."))
     return module if path.is_dir() or module.count(".") == 1 else module.rpartition(".")[0]
+
+
+def package_of(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
@@ -217,7 +223,8 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
 
 def test_no_circle_of_imports() -> None:
     assert circles(import_graph(top_level_only=False)) == []
-    assert circles(of_folders(import_graph(top_level_only=True))) == []
+    assert circles(of_groups(import_graph(top_level_only=True), folder_of)) == []
+    assert circles(of_groups(import_graph(top_level_only=False, packages=OF_DEVELOPERS), package_of)) == []
 
 
 def test_a_circle_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -232,7 +239,12 @@ def test_a_circle_is_detected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     both = ["pytest_flagperf.logs.read", "pytest_flagperf.measured.outcome"]
     assert circles(import_graph(top_level_only=False)) == both
     assert circles(graph := import_graph(top_level_only=True)) == []
-    assert circles(of_folders(graph)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
+    assert circles(of_groups(graph, folder_of)) == ["pytest_flagperf.logs", "pytest_flagperf.measured"]
+    write(tmp_path, "tools/readme.py", "import benchmarks.publish\n")
+    write(tmp_path, "tools/markers.py", "")
+    write(tmp_path, "benchmarks/publish.py", "def late():\n    from tools import markers\n")
+    late = import_graph(top_level_only=False, packages=("benchmarks", "tools"))
+    assert (circles(late), circles(of_groups(late, package_of))) == ([], ["benchmarks", "tools"])
 
 
 LIBRARIES = [
@@ -449,6 +461,34 @@ def test_a_package_of_a_vendor_is_detected(tmp_path: Path, name: str, text: str,
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(text)
     assert foreign(tmp_path) == expected
+
+
+NAMED_FILES = {one for name, one in vars(layout).items() if name.isupper() and isinstance(one, str) and "." in one}
+NAMED_PARTS = ("_noderank", ".out.log", ".exit.json")
+"""Parts of names that stored/layout.py makes."""
+
+
+def spelled_names(path: Path) -> list[str]:
+    """The string literals that spell the name of a file or folder of a run, alone or in a path; sentences may."""
+    texts = {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value
+    }
+    return sorted(
+        text for text in texts if NAMED_FILES.intersection(text.split("/")) or any(part in text for part in NAMED_PARTS)
+    )
+
+
+def test_only_one_module_spells_the_names_of_stored_files(tmp_path: Path) -> None:
+    files = breaches(spelled_names, "pytest_flagperf")
+    assert {file: names for file, names in files.items() if Path(file).parent.name != "stored"} == {}
+    file = tmp_path / "reader.py"
+    file.write_text(
+        '"""Reads plan.json."""\nA = "plan.json"\nB = f"{A}/round.json"\nC = f"h_noderank{A}"\nD = f"rank{A}.out.log"\n'
+        'E = "see plan.json"\nF = "results.csv"\n'
+    )
+    assert spelled_names(file) == [".out.log", "/round.json", "h_noderank", "plan.json", "results.csv"]
 
 
 MOST_LINES, MOST_METHODS = 800, 16
