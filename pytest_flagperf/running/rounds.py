@@ -193,7 +193,7 @@ class Rounds:
             self._measure_again(round_dir.path)
             orphaned = True
         for selected in chosen if orphaned else ():
-            for number in selected.rounds:
+            for number in (one for one in selected.rounds if RoundDir(self.folder(selected, one)).is_planned):
                 with replay.with_states(self._plan_of(selected), self._engine, number, self.folder(selected, number)):
                     pass  # what they left is removed
 

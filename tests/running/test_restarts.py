@@ -157,6 +157,24 @@ def test_the_last_start_is_the_result_if_no_other_can_begin(tmp_path: Path, note
     assert store.read_round(folder).failures[0].sentence.endswith("was killed")
 
 
+def test_the_states_of_a_round_that_a_killed_worker_left_are_removed(tmp_path: Path) -> None:
+    case, of_run, removed = Case.parse("toy:pytorch:CPU:1:1:2"), tmp_path / "run", list[Path]()
+    write(FIRST, folder := of_run / case.folder / "round1")
+    (folder / layout.RECORD).unlink()
+    engine: Any = SimpleNamespace(resume=lambda *_: True, end_replay=lambda *words: removed.append(words[-1]))
+    plan = replace(tiny_plan(config={"checkpoint_dir": "/kept"}), replay={"states": ""})
+    begun, never = (SimpleNamespace(case=one, rounds=(1, 2)) for one in (case, Case.parse("other:pytorch:CPU:1:1:2")))
+
+    def plan_of(selected: Any) -> Any:
+        assert selected is begun, "the plan of a case that was not started may be invalid"
+        return plan
+
+    directory: Any = SimpleNamespace(path=of_run)
+    selected: Any = [never, begun]
+    Rounds(plan_of, engine, directory, Records(directory), Restarts(0)).end_orphaned_rounds(selected)
+    assert removed == [folder]
+
+
 def test_a_start_waits_for_its_hosts_and_then_takes_fewer(monkeypatch: pytest.MonkeyPatch, notes: list[str]) -> None:
     now = [0.0]
     clock: Any = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
