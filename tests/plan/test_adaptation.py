@@ -192,7 +192,7 @@ def test_deviations_found_by_a_rank_are_listed(tmp_path: Path) -> None:
     assert outcome.environment["replaced steps"] == "create_optimizer"
 
 
-# -- every key of vendor.toml, also one that is added to its schema ---------------------------------------------
+# -- every key of vendor.toml, new keys of its schema too --------------------------------------------------------
 
 TOML = """\
 name = "Acme"

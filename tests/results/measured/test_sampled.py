@@ -91,7 +91,7 @@ def test_the_warm_up_does_not_count_where_only_the_throughput_is_measured(round_
 
 @pytest.mark.parametrize(("until", "how"), [(9, "own counter"), (0, "integral"), (-1, "integral")])
 def test_a_sampler_that_ended_early_leaves_a_share_uncovered(round_dir: Path, until: int, how: str) -> None:
-    """A counter that is read until then; a single reading is none."""
+    """A counter that is read until then; a single reading makes no counter."""
     sampled(round_dir, *((when, 300, 300 * when if when <= until else "") for when in ticks(0.5, end=6.0)))
     outcome = measure(round_dir)
     assert outcome.value("device_energy") == pytest.approx(900.0)
