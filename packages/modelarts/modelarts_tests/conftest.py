@@ -19,8 +19,9 @@ def obs_url() -> Iterator[str]:
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    urlopen(url).close()  # loads S3 here; pytester forgets what a test loads, and would load it twice
+    yield url
     server.stop()
 
 

@@ -44,8 +44,7 @@ class CloudRun:
 
     def __init__(self, toy: Toy, double: service.ModelArts, case: str, *set_: str, **more: Any) -> None:
         options = more.pop("options", {})
-        site = {name: more.pop(name) for name in ("lease-time", "vendor") if name in more}
-        lines = [f"{name} = {json.dumps(value)}" for name, value in site.items()]
+        lines = [f"{name} = {json.dumps(more.pop(name))}" for name in ("lease-time", "vendor") if name in more]
         (toy.root / "flagperf.toml").write_text("\n".join([*lines, table(double, **more)]))
         self.double = double
         arguments = {"engine": "modelarts", "case": [case], "set": list(set_) or None, **options}
