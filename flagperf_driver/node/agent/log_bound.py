@@ -1,8 +1,8 @@
 """Bound a rank's log where it is written: all its [PerfLog] lines stay, and the last 64 MiB of the rest.
 
 The rank appends to its log itself. The agent reads behind it, copies older [PerfLog] lines to a file beside the log,
-and lets the kernel free the disk space where they were, so that all else keeps its offset. At the end ``join`` makes
-one file of both.
+each time after the offset to which it then frees the log, and lets the kernel free the disk space where they were, so
+that all else keeps its offset. At the end ``join`` makes one file of both.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _free(log: int, begin: int, records: int) -> int:
     block = os.pread(log, _AT_ONCE, begin)
     # Without the end of a line: up to the last mark, of which the last bytes may be a part.
     end = block.rfind(b"\n") + 1 or max(block.rfind(_MARK), 0) or len(block) - len(_MARK)
-    lines = b"".join(line + b"\n" for line in _RECORD.findall(block[:end]))
+    lines = b"%d\n" % (begin + end) + b"".join(line + b"\n" for line in _RECORD.findall(block[:end]))
     size = os.fstat(records).st_size
     if os.write(records, lines) < len(lines) or _libc.fallocate(
         log, _FREE_SPACE, ctypes.c_long(0), ctypes.c_long(begin + end)
@@ -74,10 +74,16 @@ def _join(log: Path, records: Path, new: Path) -> None:
     with log.open("rb") as rest, records.open("rb") as lines, new.open("wb") as out:
         begin = os.lseek(rest.fileno(), 0, os.SEEK_DATA)
         if begin:  # else an agent that was killed has joined them
-            shutil.copyfileobj(lines, out)
-            out.write(b"pytest-flagperf: left out %d bytes of other output here\n" % (begin - lines.tell()))
             rest.seek(begin)
-            out.write(rest.read(_AT_ONCE).lstrip(b"\0"))  # the hole may end within a block of the disk
+            first = rest.read(_AT_ONCE).lstrip(b"\0")  # the hole may end within a block of the disk
+            freed = rest.tell() - len(first)
+            for line in lines:
+                if line.startswith(_MARK):
+                    out.write(line)
+                elif int(line) > freed:
+                    break  # the agent was killed before it freed them: they are still in the log
+            out.write(b"pytest-flagperf: left out %d bytes of other output here\n" % (freed - out.tell()))
+            out.write(first)
             shutil.copyfileobj(rest, out)
     if begin:
         new.replace(log)

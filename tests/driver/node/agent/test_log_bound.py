@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -70,6 +71,21 @@ def test_the_records_that_a_killed_agent_moved_are_fetched_in_their_place(lab: L
         again.end()
     assert found == list(range(len(found))) != []
     assert not records.exists()
+
+
+def test_records_that_were_moved_and_not_freed_are_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_bound, "_AT_ONCE", 8192)
+    log = tmp_path / "rank0.out.log"
+    log.write_bytes(b"".join(b"[PerfLog] %d\n%s\n" % (number, b"x" * 4000) for number in range(6)))
+    with log.open("r+b") as of_rank, (tmp_path / "agent.rank0.out.log.records").open("ab") as records:
+        handles = of_rank.fileno(), records.fileno()
+        freed = log_bound._free(handles[0], 0, handles[1])
+        monkeypatch.setattr(log_bound._libc, "fallocate", lambda *_: 0)  # the agent is killed before it frees
+        log_bound._free(handles[0], freed, handles[1])
+    log_bound.join(tmp_path)
+    assert re.findall(rb"\[PerfLog\] (\d)", log.read_bytes()) == [b"%d" % number for number in range(6)]
 
 
 def test_a_log_on_a_full_disk_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
