@@ -74,7 +74,7 @@ REPLIES: Shape = {
     "leased": {"devices": [COUNT]},
     "busy": {"holders": [TEXT]},
     "released": {},
-    "attached": {},
+    "attached": {"started": TRUTH},
     "end": {},
     "chunk": {"offset": COUNT, "data": TEXT, "size": COUNT, "sha256": TEXT, "files": COUNT},
     "perflog": {"rank": COUNT, "event": TEXT, "value": Each(ANYTHING), "time_ms": WHOLE},

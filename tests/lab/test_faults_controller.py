@@ -39,6 +39,19 @@ def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy)
     assert_nothing_left(cluster.hosts)
 
 
+def test_a_run_killed_before_its_ranks_start_is_taken_up_at_once(cluster: ClusterToy) -> None:
+    _slow_down(cluster, PLANNING)
+    going = cluster.start(*ONE)
+    going.wait_for((cluster.root / "there").is_file, "the plan", 60)
+    going.kill()
+    (cluster.root / "conftest.py").unlink()
+    code, output = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
+    assert code == 0, output
+    assert "still runs" not in output
+    assert "are missing" not in output
+    assert_nothing_left(cluster.hosts)
+
+
 def test_agents_that_had_nothing_to_start_yet_go_soon(cluster: ClusterToy) -> None:
     """Killed while it prepared: devices are not held for the ten minutes of a lease."""
     cluster.use_docker(nodes="2x1")
@@ -55,6 +68,7 @@ SLOW = """
 import importlib, pathlib, time
 collect = importlib.import_module("pytest_flagperf.engines.agents.collect")
 docker = importlib.import_module("pytest_flagperf.runtime.docker.containers")
+rounds = importlib.import_module("pytest_flagperf.stored.round_dir")
 
 def slowly(work):
     def done(*words, **more):
@@ -68,6 +82,7 @@ def slowly(work):
 """
 CREATING = "docker.DockerSpec.create"
 COLLECTING = "collect._collect_one"
+PLANNING = "rounds.RoundDir.write_inputs"
 
 
 def _slow_down(cluster: ClusterToy, what: str) -> None:

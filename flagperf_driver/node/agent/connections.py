@@ -136,6 +136,7 @@ class ControllerLink:
 
     def __init__(self, connection: MessageConnection | None = None) -> None:
         self.got_signal = False  # SIGTERM or SIGQUIT
+        self.started = False  # the order to start the ranks has come
         self._connection = connection
         self._created = time.monotonic()
         self._callers: list[MessageConnection] = []
@@ -218,7 +219,7 @@ class ControllerLink:
         self._disconnect()
         self._connection = caller
         self._orders.extend(messages[1:])
-        caller.send(_line({"type": "attached", "pid": os.getpid()}))
+        caller.send(_line({"type": "attached", "pid": os.getpid(), "started": self.started}))
         if self._unsent is not None:
             self._unsent.seek(0)
             for _ in zip(range(after), self._unsent):

@@ -114,6 +114,7 @@ class AgentRound:
     def start(self, order: Message) -> None:
         if self._reaper is not None:
             raise OrderRefused("this agent has already started its round")
+        self._link.started = True
         self.folder.log = str(order.get("log", "start_task.log"))
         self.folder.update_state(state="running", started_ms=now_ms())
         # By the clock of files, which is a few milliseconds behind.

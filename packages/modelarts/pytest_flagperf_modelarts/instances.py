@@ -85,7 +85,7 @@ class InstanceChannel:
         elif operation == "stop":
             self._job.request_stop(self.instance, str(message.get("reason", "")))
         elif operation == "attach":
-            self._put({"type": "attached"}, first=True)
+            self._put({"type": "attached", "started": True}, first=True)
         elif operation == "collect":
             self._put(self._chunk(int(message["offset"])))
         elif operation == "leave":

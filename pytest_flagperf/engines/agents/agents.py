@@ -433,7 +433,10 @@ class Agents:
                 time.sleep(_RECONNECT_S)
                 continue
             try:
-                agent.channel, agent.lost = connect_to_agent(agent.host, agent.greeted.log_dir, agent.seq), None
+                agent.channel, started = connect_to_agent(agent.host, agent.greeted.log_dir, agent.seq)
+                if agent.is_started and not started:
+                    raise HostError("the order to start the ranks was lost")
+                agent.lost = None
             except HostLost as error:
                 why = str(error)
                 continue
@@ -483,15 +486,11 @@ class Agents:
 
 
 def attach_agent(host: Host, directory: Path, placed: StoredHost, lease_s: float) -> HostAgent:
-    """Return the agent of a round that another controller started, from its plan.json."""
-    return HostAgent(
-        host,
-        placed.noderank,
-        directory,
-        connect_to_agent(host, placed.log_dir, 0),
-        lease_s,
-        state=Started(placed.log_dir, placed.code_root, (), 0, placed.clock_offset_s, placed.devices),
-    )
+    """Return the agent of a round that another controller planned, and may have started, from its plan.json."""
+    channel, started = connect_to_agent(host, placed.log_dir, 0)
+    kind = Started if started else Leased
+    state = kind(placed.log_dir, placed.code_root, (), 0, placed.clock_offset_s, placed.devices)
+    return HostAgent(host, placed.noderank, directory, channel, lease_s, state=state)
 
 
 def _leave(agent: HostAgent, *, remove: bool) -> None:
@@ -499,8 +498,8 @@ def _leave(agent: HostAgent, *, remove: bool) -> None:
         agent.send({"op": "leave", "remove": remove})
 
 
-def connect_to_agent(host: Host, log_dir: str, after: int) -> Channel:
-    """Return a new connection to a running agent, which repeats its messages after the number ``after``."""
+def connect_to_agent(host: Host, log_dir: str, after: int) -> tuple[Channel, bool]:
+    """Return a connection to a running agent, which repeats messages after a number, and whether its ranks started."""
     channel = attach(host, log_dir)
     try:
         with suppress(HostError):  # it has ended meanwhile, or its host is lost: the next line says which
@@ -514,7 +513,7 @@ def connect_to_agent(host: Host, log_dir: str, after: int) -> Channel:
     except HostError:
         channel.close(0.0)
         raise
-    return channel
+    return channel, first["started"]
 
 
 # -- hosts and devices: all of them or none, so that no round holds some while it waits -----------------------------

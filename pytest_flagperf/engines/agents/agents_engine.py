@@ -367,12 +367,12 @@ class AgentsEngine(Engine):
 
         If it is not running, fetch the logs that hosts still have.
         """
-        if self._attach(directory, end_because):
-            return True
-        self.late_logs.fetch_abandoned(directory)
-        return False
+        if (resumed := self._attach(directory, end_because)) is False:
+            self.late_logs.fetch_abandoned(directory)
+        return bool(resumed)
 
-    def _attach(self, directory: Path, end_because: str | None) -> bool:
+    def _attach(self, directory: Path, end_because: str | None) -> bool | None:
+        """Resume or end a round, and return whether that was possible; None if there are no logs either."""
         try:
             placed = RoundDir(directory).read_hosts()
         except FormatError:
@@ -390,6 +390,9 @@ class AgentsEngine(Engine):
                 except HostError:
                     agents.dismiss(keep=[agent.name for agent in agents.all])  # to fetch their logs later
                     raise
+                if not all(agent.is_started for agent in agents.all):
+                    agents.dismiss(keep=(started := [agent.name for agent in agents.all if agent.is_started]))
+                    return False if started else None
                 action = "ending it" if end_because else "resuming it"
                 note("line", text=f"{directory.parent.name} {directory.name} still runs: {action}")
                 end = follow_round(directory, agents, end_because=end_because, explain=self._explained)

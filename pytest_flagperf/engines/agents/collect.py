@@ -246,7 +246,7 @@ def _order(offset: int, limits: LogLimits, request: Request | None = None) -> Me
 def _agent_channel(host: Host, code: Code, log_dir: str) -> Channel:
     """Return a connection to the running agent of the round, or else to a new agent."""
     with suppress(HostError):
-        channel = connect_to_agent(host, log_dir, 0)
+        channel, _ = connect_to_agent(host, log_dir, 0)
         try:  # the agent may have missed the end of the round and still run its ranks
             channel.send({"op": "stop", "reason": "the round is over"})
         except HostError:

@@ -120,9 +120,9 @@ def test_orders_are_sent_again_to_a_reconnected_agent(
     first.refuses = HostLost("cut")
     agents = Agents()
 
-    def connect_to_agent(*_: Any) -> FakeChannel:
+    def connect_to_agent(*_: Any) -> tuple[FakeChannel, bool]:
         tell(agents)
-        return second
+        return second, True
 
     monkeypatch.setattr(agents_module, "connect_to_agent", connect_to_agent)
     agents.join(agent_on(first, tmp_path))
@@ -132,6 +132,14 @@ def test_orders_are_sent_again_to_a_reconnected_agent(
     agents.dismiss()
     assert agents.all[0].removed or kinds == ["lost", "back", "over"]
     assert missed in heard
+
+
+def test_a_lost_order_to_start_the_ranks_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents_module, "connect_to_agent", lambda *_: (FakeChannel(), False))
+    agents = Agents()
+    agents.join(agent_on(FakeChannel(HostLost("cut")), tmp_path))
+    *_, last = [message for _, message in agents.messages()]
+    assert last["why"] == "cut; after the host came back: the order to start the ranks was lost"
 
 
 def test_a_host_lost_while_a_case_waits_is_excluded_and_the_others_are_used(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pytest_flagperf.case import Case
 from pytest_flagperf.catalog import Catalog, Vendor
 from pytest_flagperf.engines.agents import agents_engine, environments
-from pytest_flagperf.engines.agents.agents import Agents, HostAgent, Started
+from pytest_flagperf.engines.agents.agents import Agents, HostAgent, Leased, Started
 from pytest_flagperf.engines.agents.agents_engine import AgentsEngine
 from pytest_flagperf.engines.agents.allocation import FixedHosts
 from pytest_flagperf.engines.agents.environments import runtime_request
@@ -63,17 +63,21 @@ def test_logs_on_unreachable_hosts_are_reported(round_dir: Path, notes: list[str
     assert agents_engine._pool.usable == ()
 
 
-def test_agents_keep_their_logs_if_another_is_not_attached(round_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("attached", [True, False])
+def test_agents_keep_their_logs_if_another_is_not_attached_or_not_started(
+    attached: bool, round_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = FakeChannel()
 
     def attach_agent(host: Host, *_: Any) -> HostAgent:
-        if host.name == "h2":
+        if host.name == "h2" and not attached:
             raise HostError("h2: the agent is not running")
-        return HostAgent(host, 0, round_dir, line, 5.0, state=Started("/there"))
+        state = Started("/there") if host.name == "h1" else Leased("/there")
+        return HostAgent(host, 0, round_dir, line, 5.0, state=state)
 
     monkeypatch.setattr(agents_engine, "attach_agent", attach_agent)
     assert not engine_of(round_dir.parents[1], Away("h1"), Away("h2")).resume(round_dir)
-    assert line.heard == [{"op": "leave", "remove": False}]
+    assert line.heard == [{"op": "leave", "remove": False}, *([{"op": "leave", "remove": True}] if attached else [])]
 
 
 def test_a_resumed_start_gives_up_and_blames_a_lost_host_as_any_other(
