@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from flagperf_driver.layout import rank_log
 from pytest_flagperf.kind import kind_named
 from pytest_flagperf.printable import printable
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, failed_logs_first
 from pytest_flagperf.results.verdicts import Verdict, VerdictKind
 from pytest_flagperf.results.verdicts.case_result import EXPECTED, FAILED, CaseResult
 
@@ -148,9 +147,7 @@ def excerpts(round_dir: Path, outcome: Outcome, shown: frozenset[str] = frozense
 
 
 def _tails(round_dir: Path, outcome: Outcome) -> Iterator[tuple[str, str]]:
-    failed = {rank_log(failure.rank) for failure in outcome.failures if failure.rank is not None}
-    names = sorted(outcome.logs, key=lambda name: Path(name).name not in failed)
-    for name in names[:_FAILED_LOGS]:
+    for name in failed_logs_first(outcome)[:_FAILED_LOGS]:
         if text := _tail(round_dir / name, _FAILED_LINES):
             yield name, escape(text, quote=False)  # JSON has many quotes
 

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flagperf_driver.layout import rank_log
 from pytest_flagperf.printable import printable
 from pytest_flagperf.results.figures.units import quantity
 from pytest_flagperf.results.measured import marks
-from pytest_flagperf.results.measured.outcome import Outcome
+from pytest_flagperf.results.measured.outcome import Outcome, failed_logs_first
 from pytest_flagperf.results.measured.vendor_code import phrase
 from pytest_flagperf.results.verdicts import Verdict
 from pytest_flagperf.results.verdicts.speedup import SPEEDUP
@@ -79,12 +78,8 @@ def _numbered(name: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def logs(run_dir: Path, outcomes: Iterable[Outcome]) -> list[Path]:
     """Return the rank logs of the rounds, those of failed rounds and ranks first."""
-    paths: list[Path] = []
-    for outcome in sorted(outcomes, key=lambda outcome: outcome.ok):
-        failed = {rank_log(failure.rank) for failure in outcome.failures if failure.rank is not None}
-        names = sorted(outcome.logs, key=lambda name: Path(name).name not in failed)
-        paths += [run_dir / outcome.directory / name for name in names]
-    return paths[:MAX_LOGS]
+    ordered = sorted(outcomes, key=lambda outcome: outcome.ok)
+    return [run_dir / one.directory / name for one in ordered for name in failed_logs_first(one)][:MAX_LOGS]
 
 
 def attachments(paths: Iterable[Path], environ: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from flagperf_driver.layout import rank_log
 from flagperf_driver.logged_step import Step
 from flagperf_driver.node.logs.drawings import LoggedDrawings
 from flagperf_driver.node.logs.points import LeftOutPoint, MeasuredPoint
@@ -277,6 +278,11 @@ def counted(outcomes: Iterable[Outcome]) -> list[Outcome]:
 def why_failed(outcome: Outcome) -> str:
     """Return the first failure of a round that is not ok, else its state."""
     return outcome.failures[0].sentence if outcome.failures else outcome.state
+
+
+def failed_logs_first(outcome: Outcome) -> list[str]:
+    failed = {rank_log(failure.rank) for failure in outcome.failures if failure.rank is not None}
+    return sorted(outcome.logs, key=lambda name: name.rpartition("/")[2] not in failed)
 
 
 def unreadable(round_dir: Path, reason: str) -> Outcome:
