@@ -104,11 +104,3 @@ def _graph_breaks() -> int | None:
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None)
     return sum(counters["graph_break"].values()) if counters and counters["stats"] else None
-
-
-def forget_compiled() -> None:
-    """Forget the compiled code, and how often the compiler split a model, before the model is built again."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    if utils is not None:
-        torch._dynamo.reset()
-        utils.counters.clear()

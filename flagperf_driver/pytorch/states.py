@@ -47,7 +47,8 @@ class TorchStates:
             # What all ranks have is shared out.
             if is_sharded(tensor) or number % ctx.world_size == ctx.rank:
                 self._copy(name, tensor)
-        rest["random"] = distributed.gather(random_state(ctx.device))
+        own = distributed.gather(random_state(ctx.device))
+        rest["random"] = own if self._random is None else self._random  # the training continues with those read
         group = self._group()
         ctx.hooks.synchronize(ctx.device)
 

@@ -134,8 +134,4 @@ def kept_segments(steps: Sequence[int], seen: Mapping[str, Any]) -> tuple[list[t
     *undecided, last = cut[max(saved - 1, 0) :]
     if undecided and last[1] - last[0] < SHORTEST_STEPS:
         undecided, last = [], (undecided[0][0], last[1])
-    found = [cut[one - 1] for one in kept], [*undecided, last]
-    if steps[0]:  # the first state after a restart lacks the random numbers that its checkpoint had
-        decided, others = ([one for one in segments if one[0] > steps[0]] for segments in found)
-        return decided, others or found[1]
-    return found
+    return [cut[one - 1] for one in kept], [*undecided, last]

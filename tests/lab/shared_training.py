@@ -122,7 +122,8 @@ class Trainer:
 
     def copy_state(self):
         damage = 1.01 if self.config.fault == "damage" else 1.0
-        state = {"weights": [weight * damage for weight in self.weights], "random": self.gather(self.random.getstate())}
+        random_state = self.random_when_it_begins or self.random.getstate()
+        state = {"weights": [weight * damage for weight in self.weights], "random": self.gather(random_state)}
 
         def write(folder):
             if self.rank == 0:

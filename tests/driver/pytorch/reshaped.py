@@ -131,7 +131,10 @@ def results() -> dict[str, Any]:
         trained = two.whole()
         two.write("two")
         found = {"trained": trained, "own": two.read("two"), "replicate": Toy("replicate").read("two")}
-        return {**found, "unshared": unshared(two)}
+        torch.rand(1)
+        two.write("before the first step")
+        draws = [two.read(name) and two.draws() for name in ("two", "before the first step")]
+        return {**found, "draws": draws, "unshared": unshared(two)}
     if RANKS == 4:
         four = Toy("shard x tensor")
         found = {"shard": Toy("shard").read("two"), "shard x tensor": four.read("two")}

@@ -44,6 +44,7 @@ def test_a_checkpoint_of_two_ranks_is_read_by_four_and_by_one(folder: Path) -> N
     assert two["trained"] == two["own"] == two["replicate"] == four["shard"] == four["shard x tensor"]
     assert one["two"] == one["four"] == {**two["trained"], "shared": True}
     assert one["two"] != one["untrained"], "the control"
+    assert two["draws"][0] == two["draws"][1], "a state before the first step has the random states that were read"
     assert two["unshared"].endswith("of another rank not found; checkpoint_dir must be shared by all hosts")
     assert one["refused"].endswith("posix.mkdir, which no checkpoint contains")
     assert not (folder / "called").exists()
