@@ -39,19 +39,6 @@ def test_a_killed_run_is_taken_up_while_its_ranks_still_run(cluster: ClusterToy)
     assert_nothing_left(cluster.hosts)
 
 
-def test_a_run_killed_before_its_ranks_start_is_taken_up_at_once(cluster: ClusterToy) -> None:
-    _slow_down(cluster, PLANNING)
-    going = cluster.start(*ONE)
-    going.wait_for((cluster.root / "there").is_file, "the plan", 60)
-    going.kill()
-    (cluster.root / "conftest.py").unlink()
-    code, output = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
-    assert code == 0, output
-    assert "still runs" not in output
-    assert "are missing" not in output
-    assert_nothing_left(cluster.hosts)
-
-
 def test_agents_that_had_nothing_to_start_yet_go_soon(cluster: ClusterToy) -> None:
     """Killed while it prepared: devices are not held for the ten minutes of a lease."""
     cluster.use_docker(nodes="2x1")
@@ -61,6 +48,8 @@ def test_agents_that_had_nothing_to_start_yet_go_soon(cluster: ClusterToy) -> No
     going.wait_for(lambda: all("flagperf.log_dir" in str(one.containers()) for one in cluster.hosts), "containers", 60)
     going.kill()
     assert_nothing_left(cluster.hosts)
+    code, output = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
+    assert code == 0, output
 
 
 # A conftest.py that makes a stage last: it says that it is there, and goes on after a while.
@@ -83,10 +72,26 @@ def slowly(work):
 CREATING = "docker.DockerSpec.create"
 COLLECTING = "collect._collect_one"
 PLANNING = "rounds.RoundDir.write_inputs"
+RECORDING = "rounds.RoundDir.write_record"
 
 
 def _slow_down(cluster: ClusterToy, what: str) -> None:
     (cluster.root / "conftest.py").write_text(SLOW.format(there=str(cluster.root / "there"), what=what))
+
+
+@pytest.mark.parametrize("what", [PLANNING, COLLECTING, RECORDING])
+def test_a_run_killed_while_no_rank_runs_is_taken_up(cluster: ClusterToy, what: str) -> None:
+    cluster.use_docker(nodes="2x1")
+    _slow_down(cluster, what)
+    going = cluster.start(*ONE)
+    going.wait_for((cluster.root / "there").is_file, "the stage", 60)
+    going.kill()
+    (cluster.root / "conftest.py").unlink()
+    code, output = cluster.run(*ONE, f"--resume={cluster.toy.runs[-1]}")
+    assert code == 0, output
+    assert ("still runs: resuming it" in output) == (what == COLLECTING)
+    assert "are missing" not in output
+    assert_nothing_left(cluster.hosts)
 
 
 def _interrupted(cluster: ClusterToy, going: Going) -> None:
