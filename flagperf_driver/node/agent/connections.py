@@ -136,7 +136,7 @@ class ControllerLink:
 
     def __init__(self, connection: MessageConnection | None = None) -> None:
         self.got_signal = False  # SIGTERM or SIGQUIT
-        self.started = False  # the order to start the ranks has come
+        self._has_started: Callable[[], bool] = lambda: False  # whether the order to start the ranks has come
         self._connection = connection
         self._created = time.monotonic()
         self._callers: list[MessageConnection] = []
@@ -148,9 +148,9 @@ class ControllerLink:
         wake = self._wake_on_signals()
         self._watched: dict[int, Callable[[], None]] = {wake: lambda: _empty(wake)}
 
-    def listen(self, name: str) -> None:
+    def listen(self, name: str, has_started: Callable[[], bool]) -> None:
         """Let a controller attach, now or later, and keep what it must not miss."""
-        self._listener = SocketListener(name)
+        self._listener, self._has_started = SocketListener(name), has_started
         self._events, self._unsent = open(EVENTS, "wb", buffering=0), open(EVENTS, "rb")  # noqa: SIM115, PTH123
 
     # -- receiving -----------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class ControllerLink:
         self._disconnect()
         self._connection = caller
         self._orders.extend(messages[1:])
-        caller.send(_line({"type": "attached", "pid": os.getpid(), "started": self.started}))
+        caller.send(_line({"type": "attached", "pid": os.getpid(), "started": self._has_started()}))
         if self._unsent is not None:
             self._unsent.seek(0)
             for _ in zip(range(after), self._unsent):

@@ -114,7 +114,6 @@ class AgentRound:
     def start(self, order: Message) -> None:
         if self._reaper is not None:
             raise OrderRefused("this agent has already started its round")
-        self._link.started = True
         self.folder.log = str(order.get("log", "start_task.log"))
         self.folder.update_state(state="running", started_ms=now_ms())
         # By the clock of files, which is a few milliseconds behind.
@@ -315,7 +314,7 @@ class Agent:
         log_dir = order.get("log_dir")
         folder = LogFolder(Path(log_dir) if log_dir is not None else default_folder(str(order.get("name"))))
         lock = folder.take()
-        self._link.listen(SOCKET)
+        self._link.listen(SOCKET, lambda: self._round is not None and self._round.started)
         own = AgentRound(folder, self._link, lock)
         if folder.write_error is not None:
             if folder.is_bare():

@@ -372,7 +372,7 @@ class AgentsEngine(Engine):
         return bool(resumed)
 
     def _attach(self, directory: Path, end_because: str | None) -> bool | None:
-        """Resume or end a round, and return whether that was possible; None if there are no logs either."""
+        """Resume or end a round, and return whether that was possible; None if no rank was started: no log exists."""
         try:
             placed = RoundDir(directory).read_hosts()
         except FormatError:
