@@ -200,7 +200,6 @@ class World:
     local_rank: int = 0
     world_size: int = 1
     local_world_size: int = 1
-    node_rank: int = 0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> World:

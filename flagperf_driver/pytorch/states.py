@@ -47,8 +47,8 @@ class TorchStates:
             # What all ranks have is shared out.
             if is_sharded(tensor) or number % ctx.world_size == ctx.rank:
                 self._copy(name, tensor)
-        own = distributed.gather(random_state(ctx.device))
-        rest["random"] = own if self._random is None else self._random  # the training continues with those read
+        # A training that has read a state continues with its random numbers.
+        rest["random"] = self._random or distributed.gather(random_state(ctx.device))
         group = self._group()
         ctx.hooks.synchronize(ctx.device)
 

@@ -148,7 +148,7 @@ def test_all_targets_must_be_reached_by_one_evaluation(
 
 def test_the_world_comes_from_the_environment() -> None:
     names = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "NODE_RANK": "1"}
-    assert World.from_environment(names) == World(5, 1, 8, 4, 1)
+    assert World.from_environment(names) == World(5, 1, 8, 4)
     assert World.from_environment({}) == World()
     with pytest.raises(DriverError, match=r"RANK='x'.*\n.*WORLD_SIZE='-1'"):
         World.from_environment({"RANK": "x", "WORLD_SIZE": "-1"})

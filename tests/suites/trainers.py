@@ -47,8 +47,11 @@ def weights(trainer: Any) -> dict[str, Any]:
 def freeze(framework: str, model: Any, name: str) -> None:
     """Do not train the parameter of this name."""
     if framework == "tensorflow2":
-        next(weight for weight in model.trainable_variables if weight.path == name).trainable = False
-        return
-    named = model.parameters_dict() if framework == "mindspore" else dict(model.named_parameters())
-    attribute, value = ("stop_gradient", True) if framework == "paddle" else ("requires_grad", False)
+        named = {weight.path: weight for weight in model.trainable_variables}
+    else:
+        named = model.parameters_dict() if framework == "mindspore" else dict(model.named_parameters())
+    assert name in named, f"FROZEN = {name!r}: the model has no such parameter; it has {', '.join(named)}"
+    attribute, value = {"tensorflow2": ("trainable", False), "paddle": ("stop_gradient", True)}.get(
+        framework, ("requires_grad", False)
+    )
     setattr(named[name], attribute, value)
