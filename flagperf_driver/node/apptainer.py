@@ -20,6 +20,7 @@ from typing import Any, Iterator
 from flagperf_driver import addresses
 from flagperf_driver.node.folder import cache_root
 from flagperf_driver.node.long_work import one_at_a_time, run_program
+from flagperf_driver.node.namespaces import refusing_setting
 from flagperf_driver.node.request_server import Answer, Request, RequestError, send, serve
 
 PROGRAMS = ("apptainer", "singularity")
@@ -28,8 +29,6 @@ _ANSWER_S = 30.0
 _LAST_LINES = 15
 _CHUNK = 1 << 22
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
-_DEBIANS_SWITCH = Path("/proc/sys/kernel/unprivileged_userns_clone")
 
 
 def find_program() -> tuple[str, str]:
@@ -80,14 +79,8 @@ def _check_namespaces(program: str) -> None:
     """Raise RequestError if neither the kernel nor a set-user-ID installation allows containers for this user."""
     if os.getuid() == 0 or any(_is_set_uid(file) for file in _starters(program)):
         return
-    switches = {_NAMESPACES: "user.max_user_namespaces", _DEBIANS_SWITCH: "kernel.unprivileged_userns_clone"}
-    for file, name in switches.items():
-        with suppress(OSError, ValueError):
-            if int(file.read_text()) == 0:
-                raise RequestError(
-                    f"{program} needs user namespaces, and {name} is 0; as root: sysctl {name}="
-                    f"{1 if file == _DEBIANS_SWITCH else 15000}, or install the package apptainer-suid"
-                )
+    if refusal := refusing_setting():
+        raise RequestError(f"{program} needs user namespaces, and {refusal}, or install the package apptainer-suid")
 
 
 def _starters(program: str) -> Iterator[Path]:

@@ -23,6 +23,9 @@ _AT_FDCWD, _RECURSIVE, _COPY, _OF_HANDLE, _RDONLY, _SLAVE = -100, 0x8000, 1, 4, 
 _PROC_FLAGS = 2 | 4 | 8  # without set-user-ID, devices and programs
 _KERNEL_SETTINGS = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 """What container engines, too, make read-only in /proc."""
+_SETTINGS = Path("/proc/sys")
+_ALLOWING = {"user.max_user_namespaces": 15000, "kernel.unprivileged_userns_clone": 1}
+"""Settings with which a kernel refuses user namespaces if they are 0, and a value that allows them."""
 _READY = b"ready"
 _libc = ctypes.PyDLL(None, use_errno=True)  # a call keeps Python's lock, so that a fork has it
 
@@ -30,6 +33,15 @@ _libc = ctypes.PyDLL(None, use_errno=True)  # a call keeps Python's lock, so tha
 def are_missing() -> bool:
     """Return True if a process has the host's namespaces: it is not in a container, whose engine protects /proc."""
     return not all(_is_read_only(f"/proc/{name}") for name in _KERNEL_SETTINGS)
+
+
+def refusing_setting() -> str:
+    """Return the kernel's setting that refuses user namespaces, and how to change it; empty without one."""
+    for name, allowing in _ALLOWING.items():
+        with suppress(OSError):
+            if (_SETTINGS / name.replace(".", "/")).read_text().strip() == "0":
+                return f"{name} is 0; as root: sysctl {name}={allowing}"
+    return ""
 
 
 class Namespaces:
@@ -43,7 +55,12 @@ class Namespaces:
         user, group = os.geteuid(), os.getegid()
         maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"} if user else {}
         self._socket, others = socket.socketpair()
-        pid = _clone(_NEWNS | _NEWPID | (_NEWUSER if user else 0), signal.SIGCHLD)
+        try:
+            pid = _clone(_NEWNS | _NEWPID | (_NEWUSER if user else 0), signal.SIGCHLD)
+        except OSError as error:
+            self._socket.close()
+            others.close()
+            raise OSError("; ".join(filter(None, [str(error), refusing_setting()]))) from None
         if pid == 0:
             _be_first(others, maps, writable)
         others.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flagperf_driver.node import apptainer
+from flagperf_driver.node import apptainer, namespaces
 from flagperf_driver.node.request_server import RequestError
 from pytest_flagperf.hosts.deploy import pack
 from pytest_flagperf.hosts.local import LocalHost
@@ -137,11 +137,19 @@ def test_preflight_facts(double: Double, sif: Path) -> None:
 
 
 def test_without_namespaces(double: Double, sif: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    switch = tmp_path / "max_user_namespaces"
+    def refuse(*_: int) -> int:
+        raise OSError("the kernel refuses clone3: No space left on device")
+
+    switch = tmp_path / "user" / "max_user_namespaces"
+    switch.parent.mkdir()
     switch.write_text("0\n")
-    monkeypatch.setattr(apptainer, "_NAMESPACES", switch)
+    monkeypatch.setattr(namespaces, "_SETTINGS", tmp_path)
+    monkeypatch.setattr(namespaces, "_clone", refuse)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    assert "needs user namespaces, and user.max_user_namespaces is 0" in str(apptainer.facts(str(sif))["error"])
+    setting = "user.max_user_namespaces is 0; as root: sysctl user.max_user_namespaces=15000"
+    assert f"needs user namespaces, and {setting}, or install" in str(apptainer.facts(str(sif))["error"])
+    with pytest.raises(OSError, match=f"No space left on device; {setting}"):
+        namespaces.Namespaces([])
     switch.write_text("100\n")
     assert apptainer.facts(str(sif))["error"] is None
 
