@@ -25,7 +25,7 @@ SHORTEST = 3
 
 def find(values: Sequence[float]) -> list[int]:
     """Return the places at which a new level begins, in order."""
-    away = set(noise.outliers(values))
+    away = set(noise.far_from_neighbours(values))
     places = [place for place in range(len(values)) if place not in away]
     kept = [values[place] for place in places]
     deviation = noise.spread(values)

@@ -171,7 +171,7 @@ def _differences(values: Sequence[float]) -> list[float]:
 
 def spread(values: Sequence[float]) -> float | None:
     """Return the standard deviation of one value, of neighbours' differences and without outliers, from 3 values on."""
-    away = set(outliers(values))
+    away = set(far_from_neighbours(values))
     kept = [value for number, value in enumerate(values) if number not in away]
     return _deviation(_differences(kept))
 
@@ -181,8 +181,8 @@ def freedom(runs: int) -> float:
     return max(1.0, _FREEDOM * (runs - 1))
 
 
-def outliers(values: Sequence[float]) -> Iterator[int]:
-    """Yield the places of values that lie far from their four nearest neighbours."""
+def far_from_neighbours(values: Sequence[float]) -> Iterator[int]:
+    """Yield the places of values in a series that lie far from their four nearest neighbours."""
     rough = _rough(_differences(values))
     for number, value in enumerate(values if len(values) >= FEWEST and rough else ()):
         start = max(0, min(number - 2, len(values) - 5))

@@ -112,9 +112,9 @@ def test_noise_is_measured_without_outliers_which_differ_from_level_shifts() -> 
     assert word([2918.0], [2824.0], runs) == WITHIN
     assert word([2918.0], [2500.0], runs) == WORSE
     values = [100.0, 101.0, 99.0, 60.0, 100.0, 101.0, 99.5, 90.0, 91.0, 90.0, 89.0, 90.5]
-    assert list(noise.outliers(values)) == [3]
-    assert list(noise.outliers(values[:4])) == []
-    assert list(noise.outliers([5.0] * 8)) == []
+    assert list(noise.far_from_neighbours(values)) == [3]
+    assert list(noise.far_from_neighbours(values[:4])) == []
+    assert list(noise.far_from_neighbours([5.0] * 8)) == []
     assert noise.spread([100.0] * 6 + [106.0] + [100.0] * 6) == pytest.approx(1.04 * 6 / 12**0.5)
     assert noise.spread([100.0, 101.0]) is None
 
