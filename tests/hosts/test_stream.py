@@ -141,6 +141,23 @@ def test_a_hosts_socket_is_reachable_on_this_machine(host: ByCommand, reversing:
         host.open_socket("/no/such.sock")
 
 
+def test_a_connection_waits_while_the_queue_of_a_socket_is_full(host: ByCommand, tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(path)
+        listener.listen(0)
+        first.connect(path)
+        host.run(["true"], timeout_s=30)
+        waits_in = Path(f"/proc/{host.commands[0].pid}/wchan")
+        with ThreadPoolExecutor(1) as pool:
+            made = pool.submit(host.connect, path)
+            until(lambda: made.done() or waits_in.read_text().startswith("unix_"), "the attempt to connect")
+            listener.accept()[0].close()
+            channel = made.result()
+            listener.accept()[0].close()
+            channel.close()
+
+
 def test_the_loss_of_the_command_differs_from_the_end_of_a_program(host: ByCommand) -> None:
     channel = host.open([sys.executable, "-c", "print('{}', flush=True); input()"])
     assert channel.receive(10) == {}
