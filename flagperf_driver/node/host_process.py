@@ -29,7 +29,7 @@ CHUNK = 1 << 16
 WINDOW = 1 << 20  # bytes of a channel's input or output that the other end has not taken yet
 MOST_UNSENT = 1 << 22  # bytes for the controller, until it reads
 LINGER_S = 20.0  # after SIGTERM and the end of the last program: the controller may still fetch logs
-CONNECT_TIME = struct.pack("ll", 5, 0)  # seconds and microseconds
+CONNECT_TIME = struct.pack("ll", 5, 0)  # of the kernel: with a timeout of Python a full queue is an error at once
 EXIT_CHECK_S = 0.2
 
 # Set by the command that runs this text.
@@ -135,7 +135,6 @@ class StartedProgram:
         path = Path(request["path"])
         made, opened = socket.socket(socket.AF_UNIX), os.open(str(path.parent), os.O_RDONLY | os.O_DIRECTORY)
         try:
-            # With Python's own timeout, a full queue of connections would be an error at once.
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, CONNECT_TIME)
             made.connect(f"/proc/self/fd/{opened}/{path.name}")
             self.input, output = os.dup(made.fileno()), made.detach()

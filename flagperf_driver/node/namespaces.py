@@ -24,8 +24,7 @@ _PROC_FLAGS = 2 | 4 | 8  # without set-user-ID, devices and programs
 _KERNEL_SETTINGS = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 """What container engines, too, make read-only in /proc."""
 _SETTINGS = Path("/proc/sys")
-_ALLOWING = {"user.max_user_namespaces": 15000, "kernel.unprivileged_userns_clone": 1}
-"""Settings with which a kernel refuses user namespaces if they are 0, and a value that allows them."""
+_USER_NAMESPACES = {"user.max_user_namespaces": 15000, "kernel.unprivileged_userns_clone": 1}  # 0 refuses them
 _READY = b"ready"
 _libc = ctypes.PyDLL(None, use_errno=True)  # a call keeps Python's lock, so that a fork has it
 
@@ -37,7 +36,7 @@ def are_missing() -> bool:
 
 def refusing_setting() -> str:
     """Return the kernel's setting that refuses user namespaces, and how to change it; empty without one."""
-    for name, allowing in _ALLOWING.items():
+    for name, allowing in _USER_NAMESPACES.items():
         with suppress(OSError):
             if (_SETTINGS / name.replace(".", "/")).read_text().strip() == "0":
                 return f"{name} is 0; as root: sysctl {name}={allowing}"

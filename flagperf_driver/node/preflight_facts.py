@@ -122,17 +122,15 @@ def _devices(options: Mapping[str, Any]) -> dict[str, Any]:
     usable = os.sched_getaffinity(0)
     for device in survey["devices"]:
         device["near"] = topology.near(device.get("pci"), usable)
-        device["processes"] = list(filter(_may_be_foreign, device["processes"]))
+        device["processes"] = [
+            one for one in device["processes"] if not (serves_others(str(one.get("name"))) or is_elsewhere(one["pid"]))
+        ]
         leased = _is_leased(device["index"])
         for process in device["processes"]:
             # A run waits for leased devices; leftovers of dead rounds have just been removed.
             process["own"] = leased or processes.log_dir_of(process["pid"]) is not None
             process["user"] = _owner(process["pid"])
     return survey
-
-
-def _may_be_foreign(process: Mapping[str, Any]) -> bool:
-    return not serves_others(str(process.get("name"))) and not is_elsewhere(process["pid"])
 
 
 def _survey(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def pack(folder: Path, handle: int, limits: LogLimits) -> dict[str, Any]:
             if is_agents_own(name) or name == SUMMARY:
                 continue
             try:
-                source = _open(entry)
+                source = Path(entry.path).open("rb") if entry.is_file(follow_symlinks=False) else None  # noqa: SIM115
             except OSError as error:
                 left_out.append(f"{name}: {error.strerror}")
                 continue
@@ -183,10 +183,6 @@ def _refusal(folder: Path, limits: LogLimits) -> str | None:
             if refusal:
                 return refusal
     return None
-
-
-def _open(entry: os.DirEntry[str]) -> BinaryIO | None:
-    return Path(entry.path).open("rb") if entry.is_file(follow_symlinks=False) else None
 
 
 def _add(tar: Any, entry: os.DirEntry[str], name: str, source: BinaryIO | None) -> int:

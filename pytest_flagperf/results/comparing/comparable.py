@@ -59,8 +59,10 @@ def notes(first: Outcome, second: Outcome) -> list[str]:
         then, now = first.environment.get(name), second.environment.get(name)
         if then != now and None not in (then, now):
             texts.append(f"{name}: {then} -> {now}")
-    for name, text in _deviating(first.fingerprint, second.fingerprint):
-        if not package_of(name) and not _differ(_part(name), first.fingerprint, second.fingerprint):
+    old, new = first.fingerprint, second.fingerprint
+    for name, text in _deviating(old, new):
+        part = _part(name)
+        if not package_of(name) and not (part in old and part in new and old[part] != new[part]):
             texts.append(text)
     return [*texts, *machine.notes(first.machine, second.machine)]
 
@@ -88,14 +90,10 @@ def _deviating(old: Mapping[str, object], new: Mapping[str, object]) -> Iterator
                 yield name, f"{name} {_value(name, then, now)} -> {_value(name, now, then)}"
 
 
-def _part(name: str) -> str | None:
+def _part(name: str) -> str:
     """The hash that contains a deviation: a key of the config, or a kind and a name such as "step backward"."""
     kind, space, _ = name.partition(" ")
-    return _PARTS.get(kind) if space else "config"
-
-
-def _differ(part: str | None, old: Mapping[str, object], new: Mapping[str, object]) -> bool:
-    return part is not None and part in old and part in new and old[part] != new[part]
+    return _PARTS.get(kind, "") if space else "config"
 
 
 def _value(name: str, own: Mapping[str, object], other: Mapping[str, object]) -> str:
