@@ -49,7 +49,8 @@ def test_everything_imports_without_any_package(python: str) -> None:
 @pytest.mark.parametrize("python", old_pythons())
 def test_the_agent_runs_a_round(python: str, tmp_path: Path) -> None:
     with Lab(tmp_path, python) as lab:
-        lab.start("train(1, 5)\nlog(events.FINISHED)", "train(1, 10)\nraise ValueError('no')")
+        then_fail = "while not Path('rank0.exit.json').exists(): train(1, 2)\nraise ValueError('no')"
+        lab.start("train(1, 5)\nlog(events.FINISHED)", then_fail)
         fault = lab.fault()
         assert fault["sentence"] == "rank 1 ended with exit code 1: ValueError: no"
         assert lab.exit(0)["code"] == 0
