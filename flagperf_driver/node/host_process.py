@@ -134,11 +134,13 @@ class StartedProgram:
         """Connect to a Unix socket, whose path may be longer than such a path can be."""
         path = Path(request["path"])
         made, opened = socket.socket(socket.AF_UNIX), os.open(str(path.parent), os.O_RDONLY | os.O_DIRECTORY)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # one would end the wait without error
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, CONNECT_TIME)
             made.connect(f"/proc/self/fd/{opened}/{path.name}")
             self.input, output = os.dup(made.fileno()), made.detach()
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.close(opened)
             made.close()
         self.outputs = {output: b"o"}

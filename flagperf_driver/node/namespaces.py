@@ -54,15 +54,14 @@ class Namespaces:
         user, group = os.geteuid(), os.getegid()
         maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"} if user else {}
         self._socket, others = socket.socketpair()
-        try:
-            pid = _clone(_NEWNS | _NEWPID | (_NEWUSER if user else 0), signal.SIGCHLD)
-        except OSError as error:
-            self._socket.close()
-            others.close()
-            raise OSError("; ".join(filter(None, [str(error), refusing_setting()]))) from None
-        if pid == 0:
-            _be_first(others, maps, writable)
-        others.close()
+        with others:
+            try:
+                pid = _clone(_NEWNS | _NEWPID | (_NEWUSER if user else 0), signal.SIGCHLD)
+            except OSError as error:
+                self._socket.close()
+                raise OSError("; ".join(filter(None, [str(error), refusing_setting() if user else ""]))) from None
+            if pid == 0:
+                _be_first(others, maps, writable)
         if (answer := self._socket.recv(1 << 12)) != _READY:
             os.waitpid(pid, 0)
             raise OSError(answer.decode() or "their first process ended")

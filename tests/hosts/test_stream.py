@@ -152,9 +152,12 @@ def test_a_connection_waits_while_the_queue_of_a_socket_is_full(host: ByCommand,
         with ThreadPoolExecutor(1) as pool:
             made = pool.submit(host.connect, path)
             until(lambda: made.done() or waits_in.read_text().startswith("unix_"), "the attempt to connect")
+            host.commands[0].send_signal(signal.SIGCHLD)
             listener.accept()[0].close()
             channel = made.result()
-            listener.accept()[0].close()
+            channel.send({})
+            with listener.accept()[0] as accepted:
+                assert accepted.recv(16) == b"{}\n"
             channel.close()
 
 
